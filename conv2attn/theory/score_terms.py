@@ -1,4 +1,4 @@
-"""Which terms of Eq. (8) the scores of a layer are the sum of: `qk+qr` is the paper's "learned + content"."""
+"""The terms of Eq. (8) that a layer adds up to its scores: `qk+qr` is the paper's "learned + content"."""
 
 from dataclasses import dataclass, fields
 from typing import final
@@ -11,7 +11,7 @@ from conv2attn.errors import UsageError
 class ScoreTerms:
     """Any of `q.k + q.(W_hat r_delta) + u.k + v.(W_hat r_delta)`, with `q = W_qry x_q` and `k = W_key x_k`.
 
-    W_hat is the identity where r_delta is as wide as a key: it is then neither stored nor multiplied by.
+    If r_delta is as wide as a key, W_hat is the identity; it is then neither stored nor multiplied by.
 
     Args:
         qk: queries meet keys.
@@ -31,7 +31,7 @@ class ScoreTerms:
         """The terms whose names are joined by "+".
 
         Raises:
-            UsageError: a name is none of the four, stands twice, or there is none (C2A002).
+            UsageError: a name is not one of the four, occurs twice, or `terms` is empty (C2A002).
         Examples:
             >>> str(ScoreTerms.of("qr+qk"))
             'qk+qr'

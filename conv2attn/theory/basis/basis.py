@@ -34,12 +34,16 @@ class Form:
     @staticmethod
     def of(padding: Padding, sites: Sites) -> "Form":
         """The form of queries at `sites` of an image under `padding`."""
+        # Padding gives an axis more keys, and the sites leave some keys without a query. Only the difference matters:
+        # a layer that pads less and starts earlier may have an equal form.
         gained = [b + a for b, a in zip(padding.before, padding.after, strict=True)]
         spent = [b + a for b, a in zip(sites.before, sites.after, strict=True)]
         return Form(sites.stride, tuple(g - s for g, s in zip(gained, spent, strict=True)), padding.spacing)
 
     def reaches_out(self, start: Offset) -> bool:
-        """Whether a term that starts here copies, at some size and for some output, what is beyond the pixels."""
+        """Whether a term that starts here copies, at some size and for some output, a position beyond the pixels."""
+        # Output 0 reads `start`. At a size that leaves no remainder, the last output reads `start + room` beyond the
+        # last pixel. All other outputs lie between the two.
         return any(s < 0 or s + room > 0 for s, room in zip(start, self.room, strict=True))
 
 
@@ -103,6 +107,8 @@ def as_basis(layer: object, *structure: Any) -> Basis:
         >>> conv2attn.as_basis(torch.nn.Conv2d(3, 4, (1, 3))).operators
         Shift(offsets=((0, -1), (0, 0), (0, 1)))
     """
+    # The rules of another library register when their module is imported, so conv2attn works without that library. If
+    # the second call finds no rule either, the module is in sys.modules by then, and the error below is raised.
     home = LIBRARY_READERS.get(type(layer).__module__.partition(".")[0])
     if home is not None and home not in sys.modules:
         import_module(home)
@@ -120,7 +126,7 @@ def _(layer: Basis) -> Basis:
 
 
 def field(basis: Basis, sides: Sides) -> Tensor:
-    """The bias as a field (d_out, *queries), or one that broadcasts to it."""
+    """The bias as a field (d_out, *queries), or as a tensor that broadcasts to it."""
     bias, axes = basis.weights.bias, len(output_sides(basis.mixing, sides))
     if bias is None:
         return basis.weights.stored.new_zeros(basis.weights.d_out, *[1] * axes)

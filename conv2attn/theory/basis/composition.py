@@ -39,8 +39,8 @@ def compose(second: Basis, first: Basis, sides: Sides) -> Basis:
 def common_padding(second: Basis, first: Basis) -> str:
     """The padding mode of two convolutions as one.
 
-    Shifts around a torus are a group, so circular convolutions compose exactly. A reflected or replicated pixel of the
-    values between the two layers is no pixel of the image, so that no padding of the image stands for it.
+    Shifts around a torus are a group, so circular convolutions compose exactly. A second layer that reflects or
+    replicates copies outputs of the first layer. These are not pixels, so no padding of the image has the same effect.
 
     Raises:
         UsageError: see `compose_shifts` (C2A104).
@@ -48,7 +48,7 @@ def common_padding(second: Basis, first: Basis) -> str:
     modes = [basis.padding.mode for basis in (first, second) if not basis.padding.is_identity]
     if set(modes) <= {"zeros"}:
         return "zeros"
-    # A circular layer that changes the sides wraps around another torus than the one behind it.
+    # Two circular layers are one only on the same torus: a layer that changes the sides gives the second another one.
     if set(modes) == {"circular"} and all(map(keeps_sides, (first, second))):
         return "circular"
     words = " and then ".join(basis.padding.mode for basis in (first, second))
@@ -98,11 +98,13 @@ def compose_shifts(second: Basis, first: Basis) -> Basis:
         for inner_start, inner in zip(first.starts, first.weights.dense(), strict=True):
             start = tuple(i + s * o for i, s, o in zip(inner_start, stride, outer_start, strict=True))
             sums[start] = sums[start] + outer @ inner if start in sums else outer @ inner
+    # One kernel covers all starts. Its first tap is at `least`, so the image is padded by -least in front. The padding
+    # behind follows from the number of outputs: a step of the second layer is `stride` pixels, so the rooms of the two
+    # layers add up to room + stride * second's, and `most - least` of it is spent by the kernel.
     least, most = (tuple(end(axis) for axis in zip(*sums, strict=True)) for end in (min, max))
     kernel_size = tuple(m - n + 1 for n, m in zip(least, most, strict=True))
     strides = tuple(a * b for a, b in zip(stride, second.sites.stride, strict=True))
     sites = Sites.of_kernel(kernel_size, strides, (1,) * len(stride))
-    # The second layer begins where the first has output: what it leaves behind is counted in pixels of the image.
     after = tuple(r + s * t + m for r, s, t, m in zip(room, stride, second.form.room, most, strict=True))
     offsets = {start: tuple(x - n - b for x, n, b in zip(start, least, sites.before, strict=True)) for start in sums}
     order = sorted(sums)
@@ -151,7 +153,8 @@ def compose_filters(second: Basis, first: Basis, sides: Sides) -> Basis:
             "filters compose to one where both are polynomials of the same operator object",
             "Build both from one operator object.",
         )
-    # All products of terms, each of which is then a term, or half of two, of the one filter.
+    # Each product of two terms is one term of the composed filter, or half the sum of two. Without this step the terms
+    # would multiply with each layer: (j + 1) (k + 1) of them for orders j and k, and not j + k + 1.
     both = compose(second, first, sides)
     taps = both.weights.dense().unflatten(0, (outer.order + 1, inner.order + 1))
     total = torch.zeros(outer.order + inner.order + 1, *taps.shape[2:]).to(taps)
@@ -164,5 +167,5 @@ def compose_filters(second: Basis, first: Basis, sides: Sides) -> Basis:
 
 
 def places(family: Polynomials, j: int, k: int) -> list[tuple[int, float]]:
-    """The terms whose sum, in these shares, is the product of the terms j and k."""
+    """The terms whose weighted sum is the product of terms j and k, as (term, weight)."""
     return [(j + k, 1.0)] if isinstance(family, Powers) else [(j + k, 0.5), (abs(j - k), 0.5)]

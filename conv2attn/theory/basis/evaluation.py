@@ -51,12 +51,12 @@ def cheapest_order(basis: Basis, sides: Sides, batch: int = 1) -> str:
 def order_costs(basis: Basis, sides: Sides, batch: int = 1) -> dict[str, int]:
     """The number of multiplications of each order.
 
-    The whole matrix is an option only where it is no larger than the entries of the operators ask for anyway.
+    The whole matrix has d_in d_out keys queries entries, so it is the cheapest order only on small grids.
     """
     weights, keys, queries = basis.weights, math.prod(sides), math.prod(output_sides(basis.mixing, sides))
     mixing = entries(basis.mixing, sides)
     channels = terms(basis.mixing) * weights.d_in * weights.d_out // weights.groups
-    # Each operator adds to every entry of the whole matrix, which each image then meets once.
+    # Every operator adds to each entry of the whole matrix once; every image is then multiplied by it once.
     whole = weights.d_in * weights.d_out * keys * queries
     return {
         "mixing": batch * (mixing * weights.d_in + queries * channels),
@@ -70,7 +70,7 @@ def mixing_first(basis: Basis, image: Tensor, sides: Sides) -> Tensor:
     """`P_k x` for all k, and then the channels."""
     mixed = apply(basis.mixing, image, sides)
     if basis.weights.groups == 1 and len(mixed):
-        # One term after another: no second copy of all terms is made.
+        # One term after another: an einsum over all terms would copy all of them at once.
         pairs = zip(mixed, basis.weights.taps(), strict=True)
         return reduce(Tensor.add, (in_channels(term, tap) for term, tap in pairs))
     grouped = mixed.unflatten(2, (basis.weights.groups, -1))
@@ -95,7 +95,7 @@ def whole_map(basis: Basis, image: Tensor, sides: Sides) -> Tensor:
 
 
 def in_channels(image: Tensor, tap: Tensor) -> Tensor:
-    """`x M^T` of one term: (batch, d_out, *sides); tokens may be the slowest axis in memory and stay so."""
+    """`x M^T` of one term: (batch, d_out, *sides). The order of the axes in memory is kept."""
     return torch.nn.functional.linear(image.movedim(1, -1), tap).movedim(-1, 1)
 
 

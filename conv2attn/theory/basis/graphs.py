@@ -1,4 +1,4 @@
-"""Families of operators that graphs give: each builds the basis of one kind of graph convolution."""
+"""Families of operators on graphs, one function for each kind of graph convolution."""
 
 from dataclasses import dataclass
 from typing import Literal, final
@@ -69,7 +69,7 @@ def pattern_of(graph: Graph, loops: bool = True) -> Pattern:
 def gcn(graph: Graph, loop: float | None = 1.0) -> Sparse:
     """One term: `D^-1/2 (A + loop I) D^-1/2` with the degree of each reader (Kipf and Welling 2017, Eq. 2).
 
-    A node that has a loop keeps its own instead; with `loop=None` none is added. A node without edges reads 0 then.
+    A node that already has a loop keeps it. With `loop=None` no loop is added, and a node without edges reads 0.
     """
     edges, weights = graph.edges, graph.weight
     if loop is not None:
@@ -79,6 +79,8 @@ def gcn(graph: Graph, loop: float | None = 1.0) -> Sparse:
             torch.cat([edges, bare.expand(2, -1)], 1),
             torch.cat([weights, weights.new_full(bare.shape, loop)]),
         )
+    # Kipf and Welling have undirected graphs. On directed ones torch_geometric takes the degree of the reader, at both
+    # ends of an edge, and so does this.
     scale = inverse(degree(edges[1], weights, graph.nodes), 0.5)
     return Sparse.from_edges(edges, at(scale, edges[0]) * weights * at(scale, edges[1]), graph.nodes)
 
@@ -99,6 +101,7 @@ def chebyshev(
             f"normalisation={normalisation!r} is not one of sym, rw, None",
             "Pass normalisation='sym', 'rw' or None.",
         )
+    # A loop would cancel between D and A in L = D - A, but not in the degree that normalises the other edges.
     keep = graph.edges[0] != graph.edges[1]
     edges, weights = graph.edges[:, keep], graph.weight[keep]
     degrees = degree(edges[0], weights, graph.nodes)
@@ -108,6 +111,8 @@ def chebyshev(
         weights = at(scale, edges[0]) * weights * at(scale, edges[1])
     elif normalisation == "rw":
         weights = at(inverse(degrees), edges[0]) * weights
+    # Chebyshev polynomials are bounded on [-1, 1] alone, and 2 L / largest - I has its eigenvalues there if `largest`
+    # bounds those of L. For weights >= 0 twice the largest entry does (Gershgorin's circles).
     if largest is None:
         largest = 2 * torch.cat([-weights, diagonal, diagonal.new_zeros(1)]).max()
     scaled = torch.cat([-weights, diagonal]) * inverse(torch.as_tensor(largest, dtype=weights.dtype)) * 2
@@ -124,7 +129,7 @@ def random_walks(graph: Graph, order: int) -> Concatenation:
     source, target = graph.edges
     along = graph.weight * at(inverse(degree(source, graph.weight, graph.nodes)), source)
     against = graph.weight * at(inverse(degree(target, graph.weight, graph.nodes)), target)
-    # `from_edges` lets the target of an edge read its source; a step along an edge lets the source read the target.
+    # In `from_edges` the target of an edge reads its source. In a step along an edge the source reads the target.
     forward = Sparse.from_edges(graph.edges.flip(0), along, graph.nodes)
     return Concatenation((Powers(forward, order), Powers(Sparse.from_edges(graph.edges, against, graph.nodes), order)))
 
@@ -160,7 +165,7 @@ def at(numbers: Tensor, index: Tensor) -> Tensor:
 
 
 def inverse(numbers: Tensor, power: float = 1.0) -> Tensor:
-    """`x^-power`, and 0 at 0 with gradient 0: a node without edges, or with weights of 0, has nothing to share."""
-    # Filled before the power and not behind it: 0^-p has an infinite slope, and infinity times 0 is no number.
+    """`x^-power`, and 0 with gradient 0 at x = 0, for nodes without edges or with weights of 0."""
+    # Filled before the power, not after: 0^-p has an infinite slope, and infinity times 0 is NaN in the backward pass.
     nothing = numbers == 0
     return torch.where(nothing, 0, numbers.masked_fill(nothing, 1).pow(-power))

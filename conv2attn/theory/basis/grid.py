@@ -21,7 +21,7 @@ Offset = tuple[int, ...]
 @final
 @dataclass(frozen=True)
 class Sites(Operator):
-    """Query `o` stands at key `before + o * stride`; the last `after` keys of an axis have no query behind them.
+    """Query `o` stands at key `before + o * stride`; no query stands on the last `after` keys of an axis.
 
     For a kernel, `before = dilation * floor((K - 1) / 2)` and `before + after = dilation * (K - 1)`, so every tap
     of every query is a key. The number of queries and their sites are affine in the sides, up to one floor division.
@@ -53,6 +53,7 @@ class Sites(Operator):
         Raises:
             GeometryError: an axis has no query (C2A121).
         """
+        # Under a trace the sides are symbols, and a comparison would become a condition of the traced program.
         room = [side - b - a for side, b, a in zip(keys, self.before, self.after, strict=True)]
         if not torch.compiler.is_compiling() and min(room) < 1:
             spans = tuple(b + a + 1 for b, a in zip(self.before, self.after, strict=True))
@@ -101,6 +102,7 @@ class AttentionGrid:
 
     def coordinates(self, queries: Tensor) -> list[Tensor]:
         """The coordinates of queries given by their row-major numbers, one tensor an axis."""
+        # The remainder from the quotient: one division an axis, where `//` and `%` would be two.
         coordinates: list[Tensor] = []
         for side in reversed(self.queries):
             rows = queries // side
@@ -134,10 +136,13 @@ class AttentionGrid:
     def key_coordinates(self) -> Tensor:
         """The coordinates of all keys, row-major: int64, (keys, axes)."""
         axes = [torch.arange(side, device=self.device) for side in self.keys]
+        # cartesian_prod of a single axis returns a vector; the reshape makes it one column.
         return torch.cartesian_prod(*axes).reshape(-1, len(self.keys))
 
     def centred(self) -> tuple[Tensor, Tensor]:
         """The coordinates of queries and of keys from the middle of the keys: int64, (queries or keys, axes)."""
+        # Scores depend on differences alone, so any origin serves. The middle halves the largest coordinate L, and the
+        # rounding of absolute scores grows like L^2 (`absolute_score_error`).
         middle = [(side - 1) // 2 for side in self.keys]
         along = zip(self.coordinates(self.every_query()), self.sites.before, self.sites.stride, middle, strict=True)
         sites = torch.stack([stride * index + (before - half) for index, before, stride, half in along], -1)
@@ -156,7 +161,8 @@ class AttentionGrid:
         return torch.stack([(along - shift).square() for along, shift in away]).sum(0)
 
     def contains_targets(self, offset: Offset) -> bool:
-        """Whether every query finds its target `site + offset` on the grid."""
+        """Whether every query has its target `site + offset` on the grid."""
+        # Sites are affine in the number of the query, so the first and the last query decide.
         return all(
             b + o >= 0 and b + o + (n - 1) * s < side
             for b, o, n, s, side in zip(

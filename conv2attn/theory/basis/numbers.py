@@ -1,4 +1,4 @@
-"""The values of a family of softmax operators as Python numbers, from which engines decide.
+"""The values of a family of softmax operators as Python numbers, by which an engine decides what it can run.
 
 Two quadratic heads of sharpness 5 at the pixels above and below the query are `HeadNumbers(centers=((-1.0, 0.0), (1.0,
 0.0)), alphas=(5.0, 5.0))`. A generalised head has an ellipse instead: one at the query itself that is twice as wide
@@ -30,13 +30,15 @@ class ScoreEllipse:
     sharpest: float
 
     def interval(self, axis: int, depth: float) -> tuple[float, float]:
-        """The first and the last displacement along `axis` at which a score may be within `depth` of a query's largest.
+        """The first and last displacement along `axis` at which a score may be within `depth` of the query's largest.
 
         The key nearest to the centre is at most half a pixel away along each axis or, at the border, as far as the
-        centre is from the query; so the largest score is at least `-1/2 sharpest` times the sum of these squares. And
+        centre is from the query. So the largest score is at least `-1/2 sharpest` times the sum of these squares. And
         `d_axis^2 <= variance d^T P d` for every d.
         """
+        # The sum of both distances bounds either case, so the interval is the same for every query and every grid.
         gaps = sum((0.5 + abs(x)) ** 2 for x in self.center)
+        # A score within `depth` has d^T P d <= 2 depth + sharpest * gaps; by Cauchy-Schwarz d_axis is at most `far`.
         far = math.sqrt(self.variances[axis] * (2 * depth + self.sharpest * gaps))
         return self.center[axis] - far, self.center[axis] + far
 
@@ -44,13 +46,14 @@ class ScoreEllipse:
 @final
 @dataclass(frozen=True)
 class HeadNumbers:
-    """What is known of the heads of a family; a field stays empty or 0 where its scores have no such number.
+    """Numbers of the heads of a family. A field is empty or 0 if the scores of the family have no such number.
 
     Args:
         centers, alphas: of quadratic heads, for each head.
         axes: of the grid, where scores are quadratic forms of the displacement.
         reach: the largest coordinate of a centre of such forms, in pixels.
-        sharpness: an alpha; the products that add up to such a score are at most those of a head with `-alpha |d|^2`.
+        sharpness: an alpha such that the absolute values of the products in a score sum to no more than those of a head
+            with the score `-alpha |d|^2`.
         ellipses: of generalised heads, for each head.
     """
 
@@ -68,7 +71,7 @@ class HeadNumbers:
 
     @property
     def finite(self) -> bool:
-        """Whether every number is."""
+        """Whether every number is finite."""
         return all(map(math.isfinite, (*self.alphas, self.reach, self.sharpness))) and all(
             math.isfinite(x) for c in self.centers for x in c
         )
@@ -80,7 +83,8 @@ class HeadNumbers:
 
 
 def widest(device: torch.device, otherwise: torch.dtype) -> torch.dtype:
-    """float64, or `otherwise` on a device that has none, as MPS."""
+    """float64, or `otherwise` on a device without it, such as MPS."""
+    # A device without float64 says so by a TypeError, so one empty tensor is tried.
     if device.type in ("cpu", "cuda", "meta"):
         return torch.float64
     try:

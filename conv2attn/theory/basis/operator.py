@@ -1,4 +1,4 @@
-"""The base of all families of token-mixing operators, and what engines and checks ask of a family."""
+"""The base of all families of token-mixing operators: the properties that engines and checks read."""
 
 import operator
 from dataclasses import fields, is_dataclass, replace
@@ -17,10 +17,10 @@ Value = TypeVar("Value")
 
 
 class Operator:
-    """A family of operators `P_k`. The answers here are those of a family that promises nothing.
+    """A family of operators `P_k`. The defaults here promise nothing.
 
-    What a family computes are rules (`as_matrix`, `apply`, ...); what it is, it says here, so that no engine asks for
-    its class.
+    What a family computes is given by rules (`as_matrix`, `apply`, ...). Its properties are given here, so that no
+    engine needs its class.
 
     `reads_content`: whether the operators depend on the image.
     `is_separable`: whether scores are a sum over the axes, of which `axis_scores` gives the terms.
@@ -44,7 +44,7 @@ class Operator:
 
     @property
     def values(self) -> tuple[Tensor, ...]:
-        """The tensors from which `numbers` is read; none where nothing depends on their values."""
+        """The tensors from which `numbers` is read; empty if nothing depends on their values."""
         return ()
 
     def numbers(self) -> HeadNumbers:
@@ -52,8 +52,9 @@ class Operator:
         return HeadNumbers()
 
     def numbers_on(self, image: Tensor) -> HeadNumbers | None:
-        """Bounds on the part of positions in scores that read `image` too, from which the accuracy of features follows;
-        None where they have no features of few numbers. Reads the values.
+        """Bounds on the positional part of scores that also read `image`; the accuracy of features follows from them.
+
+        None if the positions have no features of few numbers. Reads the values.
         """
         return None
 
@@ -89,12 +90,15 @@ class Operator:
     def content_features(
         self, grid: "AttentionGrid", dtype: torch.dtype, image: Tensor, by_axis: bool
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Of scores that read the padded `image`, features of queries and keys, (batch, heads, queries or keys, width):
-        the parts of both, which belong together, side by side. Coordinates are centred.
+        """Features of queries and keys, whose inner products give scores that read the padded `image`.
+
+        Both are lists of parts (batch, heads, queries or keys, width); part i of one meets part i of the other.
+        Coordinates are centred.
 
         Args:
-            by_axis: of positions whose scores are a sum over the axes: a query then has the score of each coordinate of
-                keys along each axis, and a key marks its own, which is accurate for every sharpness and wider.
+            by_axis: for positions whose scores are a sum over the axes. A query then holds its score with every
+                coordinate of each axis, and a key holds a one-hot mark of its own. This is accurate for every
+                sharpness, but wider.
         """
         self.has_none("content_features")
 
@@ -107,6 +111,7 @@ class Operator:
 
 def moved_to(value: Value, device: torch.device | str) -> Value:
     """An operator, a basis, or a field of either, with all its tensors on `device`; itself where they are there."""
+    # An object that is already there is returned itself, not a copy: `compose_filters` compares operators by `is`.
     moved: Any = value
     if isinstance(value, Tensor):
         moved = value.to(device)

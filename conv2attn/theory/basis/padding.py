@@ -22,9 +22,9 @@ class Mode:
     """The values beyond the pixels of an axis.
 
     Args:
-        pixel: the pixel that is copied to each place, counted from the first one of an axis of a side; None for zeros.
-        short: the amount on either end is at most the pixels of the axis less this; None where any amount does.
-        padder: the name of the padding layers of torch.nn, without their axes; empty where torch lacks the mode.
+        pixel: from places on an axis (0 is the first pixel) and its side to the pixels copied there; None for zeros.
+        short: the amount on either end is at most the side of the axis minus this; None if any amount is possible.
+        padder: the name of the padding layers of torch.nn, without their axes; empty if torch lacks the mode.
     """
 
     pixel: Callable[[Tensor, int], Tensor] | None = None
@@ -44,6 +44,8 @@ class Mode:
         return math.inf if self.short is None else side - self.short
 
 
+# Reflection at 0 is |p|. With p' = side - 1 - |p|, reflection at the last pixel is |p'|, counted from that pixel. One
+# reflection at either end is enough, since `short` keeps the amount below the side.
 MODES = {
     "zeros": Mode(padder="ConstantPad"),
     "reflect": Mode(lambda place, side: (side - 1) - ((side - 1) - place.abs()).abs(), 1, "ReflectionPad"),
@@ -113,6 +115,7 @@ class Padding(Operator):
         place = torch.arange(self.sides((side,) * len(self.before))[axis], device=device) - before
         if mode.pixel is not None:
             return mode.pixel(place, side)
+        # Behind the last pixel there are no stuffed zeros: the grid ends with it, at (side - 1) * spacing.
         inside = (place >= 0) & (place < (side - 1) * spacing + 1) & (place % spacing == 0)
         return torch.where(inside, place // spacing, ZERO)
 
@@ -138,6 +141,8 @@ class Padding(Operator):
         for axis, s in enumerate(self.spacing):
             if s > 1:  # each pixel with s - 1 zeros behind it: a size that torch.export can reason about
                 behind = [0, 0] * (len(after) - 1 - axis) + [0, s - 1]
+                # A new axis holds the zeros behind each pixel, and is then merged into the axis of the pixels. The last
+                # pixel has s - 1 zeros behind it too, so the padding after it is shorter by as many.
                 image = F.pad(image.unsqueeze(first + axis + 1), behind).flatten(first + axis, first + axis + 1)
                 after[axis] -= s - 1
         amounts = innermost_first(self.before, after)
@@ -151,11 +156,11 @@ class Padding(Operator):
             return image
         for axis, side in enumerate(image.shape[first:]):
             self.check(axis, side)
-        # torch repeats pixels of (batch, channels, *sides) alone.
+        # These modes of `F.pad` accept (batch, channels, *sides) only.
         batched = image if first == 2 else image.reshape(1, -1, *image.shape[first:])
         amounts = innermost_first(self.before, self.after)
         padded = F.pad(batched, [max(0, amount) for amount in amounts], self.mode)
-        # Cropped afterwards: what is repeated are pixels of the whole image.
+        # Cropping comes after repeating: the pixels that are repeated are those of the whole image.
         padded = F.pad(padded, [min(0, amount) for amount in amounts]) if min(amounts) < 0 else padded
         return padded if first == 2 else padded.reshape(*image.shape[:first], *padded.shape[2:])
 

@@ -35,9 +35,10 @@ class Weights:
     ) -> "Weights":
         """The taps of a convolution's `kernel`, (d_out, d_in / groups, *sides), as values if `narrow`, or as outputs.
 
-        They are made when somebody asks for them, which a convolution does not: views, but of a transposed
-        convolution's kernel, (d_in, d_out / groups, *sides), copies.
+        The taps are made on first use, since a convolution that runs as itself never needs them. They are views, except
+        for the kernel of a transposed convolution, (d_in, d_out / groups, *sides), which is copied.
         """
+        # Without `__init__`: `value` and `output` must stay unset, or `__getattr__` would not be called for them.
         weights = object.__new__(cls)
         vars(weights).update(bias=bias, groups=groups, source=(kernel, narrow, transposed, torch.is_grad_enabled()))
         return weights
@@ -48,7 +49,8 @@ class Weights:
             if name not in ("value", "output") or "source" not in vars(self):
                 raise AttributeError(f"weights have no {name}")
             kernel, narrow, transposed, grad = vars(self)["source"]
-            with torch.set_grad_enabled(grad):  # that of the call, and not of who asks first
+            # Gradients as at the call of `of_kernel`. The first use may be under `no_grad`, and the views are kept.
+            with torch.set_grad_enabled(grad):
                 taps = kernel_taps(kernel, self.groups, transposed)
             vars(self).update(value=taps if narrow else None, output=None if narrow else taps)
             return vars(self)[name]
@@ -66,8 +68,9 @@ class Weights:
     def kernel(self, sides: Sides, order: Sequence[int] | None = None, transposed: bool = False) -> Tensor:
         """The channel matrices as a kernel (d_out, d_in / groups, *sides), row-major, in another `order` if given.
 
-        If `transposed`, as that of a transposed convolution, (d_in, d_out / groups, *sides).
+        If `transposed`, it is the kernel of a transposed convolution, (d_in, d_out / groups, *sides).
         """
+        # The original parameter itself where possible: it is exact, needs no memory, and its gradients arrive directly.
         if order is None and (source := vars(self).get("source")) is not None and source[2] == transposed:
             kernel: Tensor = source[0]
             if kernel.shape[2:] == sides:
@@ -79,10 +82,10 @@ class Weights:
 
     @property
     def stored(self) -> Tensor:
-        """One of the factors that is stored.
+        """A factor that is stored: the output, or the value where the output is the identity.
 
         Raises:
-            UnsupportedError: none is, since each call gives them (C2A103).
+            UnsupportedError: no factor is stored, since each call passes the weights (C2A103).
         """
         factor = self.value if self.output is None else self.output
         if factor is None:
@@ -131,6 +134,7 @@ class Weights:
 
     def taps(self) -> Tensor:
         """`M_k` of each term, (terms, d_out, d_in / groups); exact where either factor is the identity."""
+        # No product with an identity: in tf32 it would cut the weights, and 0 times infinity would be NaN.
         if self.output is None or self.value is None:
             return self.stored
         value, output = self.value.unflatten(1, (self.groups, -1)), self.output.unflatten(1, (self.groups, -1))
@@ -145,12 +149,18 @@ class Weights:
 def kernel_taps(weight: Tensor, groups: int = 1, transposed: bool = False) -> Tensor:
     """The channel matrices of a convolution's weight, one per tap, row-major: (taps, d_out, d_in / groups).
 
-    A view of (d_out, d_in / groups, *kernel_size); a transposed convolution's (d_in, d_out / groups, *kernel_size) is
-    turned, which takes a copy.
+    Args:
+        weight: (d_out, d_in / groups, *kernel_size), of which the result is a view. If `transposed`, (d_in,
+            d_out / groups, *kernel_size), which is `turned` first; that copies it.
     """
     return (turned(weight, groups) if transposed else weight).flatten(2).permute(2, 0, 1)
 
 
 def turned(weight: Tensor, groups: int) -> Tensor:
-    """The weight of the convolution over the zero-stuffed image that a transposed one is, or of that one back."""
+    """From the weight of a transposed convolution to that of the same map as a convolution, or back.
+
+    The convolution reads the zero-stuffed image.
+    """
+    # The transpose of a shift by a is the shift by -a, so the taps are flipped, and input and output channels change
+    # places within each group. Doing both twice gives the weight back.
     return weight.flip(list(range(2, weight.ndim))).unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)

@@ -1,4 +1,4 @@
-"""Families of token-mixing operators, one file a family, and the questions that each of them answers by a rule."""
+"""Families of token-mixing operators, and the rules (`as_matrix`, `apply`, ...) that every family has."""
 
 from conv2attn.theory.basis.operators import geometry  # noqa: F401 -- its rules for paddings and sites
 from conv2attn.theory.basis.operators.combination import Combination, Concatenation

@@ -15,7 +15,10 @@ from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, en
 @final
 @dataclass(frozen=True)
 class Concatenation(Operator):
-    """The terms of the first family, then those of the second, and so on: both directions of a walk, all relations."""
+    """The terms of the first family, then those of the second, and so on.
+
+    Examples are both directions of a walk on a graph, and all relations of a graph.
+    """
 
     families: tuple[Operator, ...]
 
@@ -112,6 +115,6 @@ def _(operator: Concatenation, images: Tensor, sides: Sides) -> Tensor:
 @combine.register
 def _(operator: Combination, images: Tensor, sides: Sides) -> Tensor:
     output_sides(operator, sides)
-    # The images of all heads that use a term are summed before the term is applied, once.
+    # sum_h (sum_k c_hk A_k) x_h = sum_k A_k (sum_h c_hk x_h): the images are summed first, so each A_k is applied once.
     spread = torch.einsum("ht,h...->t...", operator.coefficients.to(images), images)
     return combine(operator.family, spread, sides)

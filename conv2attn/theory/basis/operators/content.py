@@ -19,10 +19,10 @@ class ContentSoftmax(Operator):
     """`q.k + q.(W_hat_key r_delta) + u.k + v.(W_hat_key r_delta)`, those of the four that `terms` names, with
     `q = W_qry x_q + b_qry` and `k = W_key x_k + b_key`.
 
-    A basis only once an image is given, so there is no `as_matrix`: the operators depend on what they are applied to.
+    The operators depend on the image that they are applied to, so there is no `as_matrix` without one.
 
     Args:
-        positions: r_delta, and v by its meaning.
+        positions: the family that gives r_delta, and v as its own scores.
         query, key: (heads, d_key, d_in), or None where no term reads them.
         position_key: W_hat_key, (heads, d_key, d_position), or None for the identity.
         content_bias: u, (heads, d_key), or None.
@@ -34,12 +34,12 @@ class ContentSoftmax(Operator):
 
     terms: ScoreTerms
     positions: Positions
-    query: Tensor | None
-    key: Tensor | None
-    position_key: Tensor | None = None
-    content_bias: Tensor | None = None
-    query_bias: Tensor | None = None
-    key_bias: Tensor | None = None
+    query: Tensor | None  # (heads, d_key, d_in)
+    key: Tensor | None  # (heads, d_key, d_in)
+    position_key: Tensor | None = None  # (heads, d_key, d_position)
+    content_bias: Tensor | None = None  # (heads, d_key)
+    query_bias: Tensor | None = None  # (heads, d_key)
+    key_bias: Tensor | None = None  # (heads, d_key)
 
     @property
     def heads(self) -> int:
@@ -58,6 +58,7 @@ class ContentSoftmax(Operator):
             parts.append(torch.einsum("hd,bhkd->bhk", self.content_bias.to(dtype), keys)[:, :, None])
         if self.terms.qr:
             parts.append(self.positions.directed_scores(self.toward(asked), grid, queries))
+        # v.r is the same for every image, and u.k for every query: alone, they have an axis of one there.
         return sum(parts[1:], parts[0]).expand(-1, -1, queries.shape[0], -1)
 
     @property
@@ -68,9 +69,10 @@ class ContentSoftmax(Operator):
     def content_features(
         self, grid: AttentionGrid, dtype: torch.dtype, image: Tensor, by_axis: bool
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Features of queries and keys whose inner products have the scores' softmax: content first, then positions."""
+        """Features whose inner products have the softmax of the scores: those of content, then those of positions."""
         image, all_queries = image.to(dtype), grid.every_query()
         asked, parts = self.queries_of(grid, all_queries, image), []
+        # q.k + u.k = (q + u).k, so both terms share one feature of the key.
         if self.terms.has_key:
             bias = self.content_bias
             biases = [] if bias is None or not self.terms.uk else [bias.to(dtype)[None, :, None]]
@@ -88,11 +90,11 @@ class ContentSoftmax(Operator):
     def position_features(
         self, grid: AttentionGrid, asked: Tensor, dtype: torch.dtype, by_axis: bool
     ) -> tuple[Tensor, Tensor]:
-        """The features of `q.(W_hat_key r_delta) + v.(W_hat_key r_delta)`, those of both that there are."""
+        """The features of `q.(W_hat_key r_delta) + v.(W_hat_key r_delta)`, or of the one term that is used."""
         positions, all_queries, asking = self.positions, grid.every_query(), []
         if by_axis:
             coordinates = grid.key_coordinates()
-            # One-hot marks of the coordinates turn a lookup of position scores by axis into an inner product.
+            # One-hot marks of the coordinates turn a lookup of scores by axis into an inner product, without rounding.
             marks = [
                 coordinates[:, axis, None] == torch.arange(side, device=coordinates.device)
                 for axis, side in enumerate(grid.keys)
@@ -113,9 +115,11 @@ class ContentSoftmax(Operator):
     def moved_centers(self, grid: AttentionGrid, image: Tensor) -> Tensor | None:
         """Where the terms of positions score highest for each query on the padded `image`, as a displacement.
 
-        For quadratic heads `c(x_q) = Delta + (W q) / (2 alpha)`: (batch, heads, queries, axes) in float64, NaN where
-        they have no largest score. None where no q.r moves a centre, or r_delta is not quadratic.
+        For quadratic heads `c(x_q) = Delta + (W q) / (2 alpha)`.
 
+        Returns:
+            (batch, heads, queries, axes) in float64; NaN where there is no largest score. None if no term q.r moves a
+            centre, or r_delta is not quadratic.
         Source: claim DEFORM of proofs/.
         """
         if not (self.positions.has_features and self.terms.qr):
@@ -124,12 +128,13 @@ class ContentSoftmax(Operator):
         return self.positions.moved_centers(self.toward(asked))
 
     def numbers_on(self, image: Tensor) -> HeadNumbers | None:
-        """Bounds on the part of positions in the scores on the padded `image`; None of other families.
+        """Bounds on the positional part of the scores on the padded `image`; None if positions have no features.
 
-        With `q.(W_hat_key r_delta) = a |delta|^2 + b . delta`, sums of absolute values are at most those of heads of
-        sharpness `alpha + |a| + |b| / 3` on grids with a side of at least 2; of squares in general, `a` is the sum of
-        the absolute values of their coefficients. Reads values.
+        Let `q.(W_hat_key r_delta) = a |delta|^2 + b . delta`. On grids with a side of at least 2, the absolute values
+        of the products in a score sum to no more than those of a head of sharpness `alpha + |a| + |b| / 3`. For general
+        quadratic forms, |a| is the sum of the absolute values of the coefficients of the squares. Reads values.
         """
+        # |b . delta| is at most |b| n L, and a sharpness s allows 3 s n L^2 (`absolute_score_error`): hence |b| / 3.
         if not (self.positions.has_features and (self.terms.qr or self.terms.vr)):
             return None
         axes, reach, sharpness = self.positions.dimensions, 0.0, 0.0
@@ -141,8 +146,8 @@ class ContentSoftmax(Operator):
             query, bias = self.query, self.query_bias
             assert query is not None
             if self.position_key is not None:
-                # The products of the matrices first: the bound is then of the numbers that meet r_delta, not of two
-                # factors.
+                # The product of the matrices first: the bound is on the vector that meets r_delta. A bound on each
+                # factor would be larger, since the product may cancel.
                 query = self.position_key.mT @ query
                 bias = None if bias is None else torch.einsum("hdp,hd->hp", self.position_key, bias)
             toward = torch.einsum("hpc,bcn->bhpn", query.detach(), image.flatten(2).to(query))

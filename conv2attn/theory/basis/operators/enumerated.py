@@ -29,7 +29,9 @@ class EnumeratedSoftmax(Centered):
         return numbered(grid.displacement_rows(queries), grid)
 
     def center_number(self, grid: AttentionGrid, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """t of each centre: that of the pixel nearest to it, int64, and the rest, (heads) both."""
+        """t of each centre in two parts, both (heads): t of the nearest pixel, int64, and t of the rest."""
+        # t is linear, so the parts add up. The first stays an integer: on a large grid t exceeds 2^24, and in float32
+        # two keys would share a number.
         nearest = self.center.detach().round()
         return numbered(nearest.long(), grid), numbered((self.center - nearest).to(dtype), grid)
 
@@ -55,7 +57,8 @@ def numbered(displacements: Tensor, grid: AttentionGrid) -> Tensor:
 
 
 def radix(grid: AttentionGrid) -> list[int]:
-    """Factors of the displacement's axes in t: each at least twice the range of all axes behind it."""
+    """Factors of the displacement's axes in t; each exceeds twice the largest |t| of the axes behind it."""
+    # A displacement along an axis has 2 side - 1 values, so this is a number in a mixed radix, and t is injective.
     factors = [1]
     for side in reversed(grid.keys[1:]):
         factors.insert(0, factors[0] * (2 * side - 1))

@@ -127,7 +127,7 @@ def _(operator: Diagonal, image: Tensor, sides: Sides) -> Tensor:
 @apply.register
 def _(operator: LowRank, image: Tensor, sides: Sides) -> Tensor:
     queries = output_sides(operator, sides)
-    # Through the rank, which is why the matrix is stored in two factors.
+    # The image passes through the rank, so no matrix of (queries, keys) is formed.
     inner = torch.einsum("...k,tkr->t...r", image.flatten(-len(sides)), operator.right.to(image))
     return torch.einsum("t...r,tqr->t...q", inner, operator.left.to(image)).unflatten(-1, queries)
 

@@ -14,7 +14,7 @@ from conv2attn.theory.basis.operator import moved_to
 from conv2attn.theory.basis.operators.quadratic import as_centers
 from conv2attn.theory.basis.operators.softmax import Positions, additive_scores
 
-SINGULAR = 2.0**-40  # chosen: eigenvalues that are smaller than this share of the largest are not known
+SINGULAR = 2.0**-40  # chosen: eigenvalues below this share of the largest may be rounding errors
 
 
 @final
@@ -35,8 +35,8 @@ class GeneralisedSoftmax(Positions):
     has_features: ClassVar[bool] = True
     is_stationary: ClassVar[bool] = True
 
-    center: Tensor
-    root: Tensor
+    center: Tensor  # (heads, axes)
+    root: Tensor  # (heads, axes, axes)
 
     @classmethod
     def of(cls, centers: Tensor | Sequence[Sequence[float]], root: Tensor | None = None) -> Self:
@@ -76,7 +76,8 @@ class GeneralisedSoftmax(Positions):
         return self.center, self.root
 
     def numbers(self) -> HeadNumbers:
-        """Bounds on centres and precision, from which engines know how accurate absolute features are."""
+        """Bounds on centres and precision, by which engines bound the error of absolute features."""
+        # The features' products are at most n^2 |P| L^2 for P c k and half of that for P k k: 3 n L^2 times n |P| / 2.
         heads = moved_to(self, "cpu")
         reach = heads.center.detach().abs().max().item() if self.heads else 0.0
         largest = heads.precision().detach().abs().max().item() if self.heads else 0.0
@@ -84,13 +85,14 @@ class GeneralisedSoftmax(Positions):
         return HeadNumbers(axes=axes, reach=reach, sharpness=axes * largest / 2, ellipses=heads.ellipses())
 
     def ellipses(self) -> tuple[ScoreEllipse, ...]:
-        """Centre, variances and sharpness of each head; without variances where the precision is all but singular."""
+        """Centre, variances and sharpness of each head; a nearly singular precision has infinite variances."""
         precision = self.precision().detach()
         if not bool(precision.isfinite().all()):
             return ()
         values, vectors = torch.linalg.eigh(precision)
         plain = values[:, :1] > SINGULAR * values[:, -1:]
-        # `d_axis^2 <= (P^-1)_axis d^T P d`, the diagonal of the inverse, by the eigenvectors that are there already.
+        # `d_axis^2 <= (P^-1)_axis d^T P d`. The diagonal of the inverse is the sum of v_k^2 / lambda_k over the
+        # eigenvectors; the eigenvalues also tell whether the matrix has an inverse.
         variances = torch.where(plain, (vectors.square() / values[:, None]).sum(-1), math.inf)
         heads = zip(self.center.tolist(), variances.tolist(), values[:, -1].tolist(), strict=True)
         return tuple(ScoreEllipse(tuple(center), tuple(spread), sharpest) for center, spread, sharpest in heads)
@@ -139,15 +141,15 @@ class GeneralisedSoftmax(Positions):
         # The scores with content are a quadratic form again. Its maximum is where the gradient is 0, if it curves down.
         left = precision[:, None] - turned
         definite = torch.linalg.eigvalsh(left)[..., :1] > 0
-        # Those without a maximum get a matrix that can be solved, so that they raise nothing; their result is dropped.
+        # Scores without a maximum get the identity instead, so that `solve` does not raise; their result is dropped.
         left = torch.where(definite[..., None], left, torch.eye(self.dimensions).to(left))
         pull = (precision @ self.center.to(toward)[..., None]).squeeze(-1)[:, None] + linear
         return torch.where(definite, torch.linalg.solve(left, pull[..., None]).squeeze(-1), math.nan)
 
     def directed_features(self, toward: Tensor, grid: AttentionGrid) -> Tensor:
         """`(b - C q, c_ij)` for `toward = (b, c_ij)` at the query q, C symmetric with `d^T C d / 2 = c_ij d_i d_j`."""
-        # With delta = k - q, a square of delta is one of k, products of k and q, and a term of q alone, which no
-        # softmax sees.
+        # With delta = k - q, a square of delta is a square of k, products of k and q, and a term of q alone, which the
+        # softmax over k does not see.
         sites, axes = grid.centred()[0].to(toward), self.dimensions
         linear = list(toward[..., :axes].unbind(-1))
         for place, (first, second) in enumerate(pairs(axes)):

@@ -21,6 +21,7 @@ def _(operator: Padding, sides: Sides) -> Sides:
 
 @as_matrix.register
 def _(operator: Padding, sides: Sides) -> Tensor:
+    # Padding acts on each axis by itself, so its matrix is a Kronecker product. `ZERO` equals no pixel: a row of zeros.
     matrix = torch.ones(1, 1, dtype=torch.float64)
     for axis, side in enumerate(sides):
         source = operator.source(axis, side)
@@ -59,4 +60,5 @@ def _(operator: Padding | Sites, images: Tensor, sides: Sides) -> Tensor:
 @entries.register(Padding)
 @entries.register(Sites)
 def _(operator: Padding | Sites, sides: Sides) -> int:
+    # Copies, and no multiplications.
     return 0

@@ -32,8 +32,8 @@ class LearnedSoftmax(Positions):
     is_separable: ClassVar[bool] = True
     is_stationary: ClassVar[bool] = True
 
-    tables: tuple[Tensor, ...]
-    bias: Tensor
+    tables: tuple[Tensor, ...]  # one per axis, (2 reach + 1, width)
+    bias: Tensor  # (heads, axes, width)
 
     @classmethod
     def of(cls, heads: int, reach: Sequence[int], width: int) -> Self:
@@ -87,6 +87,7 @@ class LearnedSoftmax(Positions):
         """The part of `axis` in the scores, each shift scored once."""
         bias = self.bias[heads, axis]
         shifts = (displacement + self.tables[axis].shape[0] // 2).flatten()
+        # 2 side - 1 inner products an axis, and not one for each pair of a query and a key.
         shift_scores = bias.to(dtype) @ self.tables[axis].to(dtype).mT
         return shift_scores.index_select(1, shifts).unflatten(1, displacement.shape)
 
@@ -99,10 +100,10 @@ class LearnedSoftmax(Positions):
         return additive_scores(self.directed_parts(toward, grid, queries))
 
     def directed_parts(self, toward: Tensor, grid: AttentionGrid, queries: Tensor | None = None) -> list[Tensor]:
-        """Of each axis `toward . r_delta`: some queries meet every shift once, and keys read theirs; all queries of one
-        coordinate meet the shifts of its keys in one product.
-        """
+        """The part of each axis in `toward . r_delta`; by default of all queries."""
         self.on(grid)
+        # Some queries: each is multiplied with every shift of the table once, and a key gathers its shift. All queries:
+        # those with one coordinate need the same shifts, which is one product without a gather.
         if queries is None:
             return self.directed_parts_everywhere(toward.unflatten(-2, grid.queries), grid)
         parts = []
@@ -129,9 +130,9 @@ class LearnedSoftmax(Positions):
 
         Args:
             sides: of the keys.
-            how: "grow" gives shifts beyond the table the vector of the farthest one that it holds, so that attention on
-                grids that fitted stays bitwise the same; "interpolate" stretches the table linearly, so that the
-                vectors at the ends stay at the ends.
+            how: "grow" gives a shift beyond the table the vector of the table's end, so attention on grids that already
+                fitted stays bitwise the same. "interpolate" stretches the table linearly, and the vectors at the ends
+                stay at the ends.
         Raises:
             UsageError: sides for other axes (C2A007), or another way (C2A002).
         """
@@ -159,4 +160,5 @@ def grown(table: Tensor, reach: int) -> Tensor:
 
 def stretched(table: Tensor, reach: int) -> Tensor:
     """The table resampled linearly at `2 reach + 1` places from end to end."""
+    # With corners aligned, the middle of the table, shift 0, stays in the middle.
     return interpolate(table.mT[None], size=2 * reach + 1, mode="linear", align_corners=True)[0].mT.contiguous()

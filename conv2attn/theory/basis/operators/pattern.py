@@ -1,4 +1,4 @@
-"""Which queries read which keys, and the two products over those pairs: neither forms queries x keys numbers."""
+"""The pairs of a query and a key it reads, and the two products over them, without a (queries, keys) matrix."""
 
 import warnings
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ class Pattern:
 
     Args:
         queries, keys: int64, (pairs).
-        starts: where the pairs of each query start, and the number of all pairs, int64, (queries + 1).
-        shape: number of queries and of keys there are.
+        starts: index of the first pair of each query, then the number of pairs, int64, (queries + 1).
+        shape: number of queries and number of keys.
     """
 
     queries: Tensor
@@ -33,7 +33,7 @@ class Pattern:
         """The pattern of pairs in any order, and the order (pairs) in which it takes them.
 
         Raises:
-            GeometryError: an index has no token, or there are not as many queries as keys (C2A122).
+            GeometryError: an index has no token, or the numbers of queries and keys differ (C2A122).
         """
         if queries.shape != keys.shape or queries.ndim != 1:
             raise GeometryError(
@@ -47,8 +47,8 @@ class Pattern:
 
     @staticmethod
     def in_bounds(queries: Tensor, keys: Tensor, shape: tuple[int, int]) -> "tuple[Pattern, Tensor]":
-        """`Pattern.sorted` of pairs that are known to have tokens."""
-        # Half as many bytes are sorted in about two thirds of the time.
+        """`Pattern.sorted` without a check of the indices."""
+        # int32 where it fits: half the bytes are sorted in about two thirds of the time.
         narrow = queries.int() if shape[0] <= torch.iinfo(torch.int32).max else queries
         ordered, order = torch.sort(narrow, stable=True)
         starts = torch.searchsorted(ordered, torch.arange(shape[0] + 1, dtype=ordered.dtype, device=ordered.device))
@@ -56,12 +56,13 @@ class Pattern:
 
     @cached_property
     def transposed(self) -> "tuple[Pattern, Tensor]":
-        """The pattern in which keys ask and queries answer, and its order of these pairs."""
+        """The pattern with queries and keys exchanged, and the order in which it takes these pairs."""
+        # The gradient of a weighted sum sums over the queries of a key. Cached, since every backward pass needs it.
         return Pattern.in_bounds(self.keys, self.queries, (self.shape[1], self.shape[0]))
 
 
 def require_below(index: Tensor, count: int, name: str) -> None:
-    """Refuse an index of something that is not there; traced programs, which have no numbers, are not checked.
+    """Refuses an index without a token. Traced programs are not checked, as their tensors hold no numbers.
 
     Raises:
         GeometryError: an index is negative, or not below `count` (C2A122).
@@ -99,6 +100,7 @@ class WeightedSum(torch.autograd.Function):
         # With two threads and more, torch 2.13 refuses tokens of no numbers, as of a batch without images.
         if not (pattern.keys.numel() and tokens.numel()):
             return tokens.new_zeros(pattern.shape[0], tokens.shape[1])
+        # A bag of embeddings is this sum, rows added up in place; a gather would form (pairs, channels) numbers first.
         return F.embedding_bag(
             pattern.keys,
             tokens.contiguous(),
@@ -128,6 +130,8 @@ class InnerProducts(torch.autograd.Function):
         ctx.pattern = pattern
         if not pattern.keys.numel():
             return asking.new_zeros(0)
+        # `sampled_addmm` has no half types, so they are computed in float32. It adds the products to a sparse matrix,
+        # which therefore holds zeros.
         kind = torch.promote_types(asking.dtype, torch.float32)
         zeros = sparse_zeros(pattern, kind)
         products = torch.sparse.sampled_addmm(zeros, asking.to(kind).contiguous(), answering.to(kind).contiguous().mT)
@@ -145,7 +149,9 @@ class InnerProducts(torch.autograd.Function):
 
 
 def sparse_zeros(pattern: Pattern, dtype: torch.dtype) -> Tensor:
-    """Zeros at the pairs of a pattern, in torch's CSR layout; torch says once per process that it may change it."""
+    """Zeros at the pairs of a pattern, in torch's CSR layout."""
+    # torch warns once per process that this layout is in beta. The invariants hold by construction, and checking them
+    # would synchronise an accelerator at every product.
     zeros = torch.zeros(len(pattern.keys), dtype=dtype, device=pattern.keys.device)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")

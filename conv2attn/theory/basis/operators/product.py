@@ -1,4 +1,4 @@
-"""Products of operators: one behind the other, or one an axis."""
+"""Products of operators: one after the other, or one for each axis."""
 
 import math
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, en
 class Composition(Operator):
     """The products of the factors' operators, written as matrices are: the last factor is applied first.
 
-    Its terms are all choices of one term a factor; those of the first factor change slowest.
+    Its terms are all combinations of one term per factor; those of the first factor change slowest.
     """
 
     factors: tuple[Operator, ...]
@@ -67,9 +67,9 @@ def _(operator: Composition, sides: Sides) -> int:
 @final
 @dataclass(frozen=True)
 class Kronecker(Operator):
-    """The Kronecker products of one operator an axis, each of which maps a grid of that axis alone.
+    """The Kronecker products of one operator per axis, each of which maps a grid of that axis alone.
 
-    Its terms are all choices of one term a factor; those of the first axis change slowest.
+    Its terms are all combinations of one term per factor; those of the first axis change slowest.
     """
 
     factors: tuple[Operator, ...]
@@ -106,7 +106,8 @@ def _(operator: Kronecker, sides: Sides) -> Tensor:
 def _(operator: Kronecker, image: Tensor, sides: Sides) -> Tensor:
     mixed = image[None]
     for axis in reversed(range(len(sides))):
-        # Each axis in turn: the product of the matrices would have as many entries as all pairs of pixels.
+        # Axis by axis: the product matrix would have an entry for every pair of pixels. From the last axis on, so that
+        # the terms of the first axis come to stand in front.
         lines = mixed.movedim(axis - len(sides), -1)
         mixed = apply(operator.factors[axis], lines, (sides[axis],)).movedim(-1, axis - len(sides)).flatten(0, 1)
     return mixed

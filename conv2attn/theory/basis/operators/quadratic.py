@@ -19,8 +19,8 @@ from conv2attn.theory.basis.operators.softmax import Positions, additive_scores,
 class Centered(Positions):
     """Heads with a centre and a sharpness each, which tend to shifts as the sharpness grows.
 
-    Where the centre is a key, that key scores highest, and every other one scores less by at least alpha: with a
-    sharpness from which their weights vanish, these heads are the taps of a convolution.
+    If the centre is a key, that key scores highest, and every other key scores less by at least alpha. When alpha is so
+    large that their weights vanish, these heads are the taps of a convolution.
 
     Args:
         center: in pixels, (heads, axes).
@@ -29,8 +29,8 @@ class Centered(Positions):
 
     sharpens: ClassVar[bool] = True
 
-    center: Tensor
-    alpha: Tensor
+    center: Tensor  # (heads, axes)
+    alpha: Tensor  # (heads)
 
     @classmethod
     def of(cls, centers: Tensor | Sequence[Sequence[float]], alpha: Tensor | Sequence[float] | float) -> Self:
@@ -132,12 +132,15 @@ class QuadraticSoftmax(Centered):
 
     def directed_features(self, toward: Tensor, grid: AttentionGrid) -> Tensor:
         """`(b - 2 a q, a)` for `toward = (a, b)` at the query q: the width is axes + 1."""
+        # a |k - q|^2 + b . (k - q) = a |k|^2 + (b - 2 a q) . k + a term of q alone, which the softmax does not see.
         # a |k - q|^2 + b (k - q) less what depends on q alone, which no softmax sees.
         sites = grid.centred()[0].to(toward)
         return torch.cat([toward[..., 1:] - 2 * toward[..., :1] * sites, toward[..., :1]], -1)
 
     def features(self, grid: AttentionGrid, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """`(2 alpha (q + c), -alpha)` of the query q and `(k, |k|^2)` of the key k: the width is axes + 1."""
+        # -alpha |k - t|^2 = 2 alpha t . k - alpha |k|^2 - alpha |t|^2 with t = q + c; the last term is dropped. So the
+        # features need axes + 1 numbers, and not one for each key.
         sites, keys = grid.centred()
         key = keys.to(dtype)
         alpha = self.alpha.to(dtype)[:, None, None]
@@ -153,6 +156,8 @@ def isotropic(operator: Operator) -> QuadraticSoftmax | None:
 
 @apply.register
 def _(operator: QuadraticSoftmax, image: Tensor, sides: Sides) -> Tensor:
+    # Scores are a sum over the axes, so the softmax is a product of one per axis: matrices of (side, side), not of
+    # (pixels, pixels). In float64, then cast, since `as_matrix` defines the family in float64.
     mixed, heads = image.expand(operator.heads, *image.shape), moved_to(operator, "cpu")
     shape = mixed.shape
     for axis, side in enumerate(sides):

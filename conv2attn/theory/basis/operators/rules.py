@@ -1,4 +1,4 @@
-"""The questions that every family of operators `P_k` answers, each by one rule per family."""
+"""The functions that every family of operators `P_k` implements, by one rule per family."""
 
 import math
 from functools import singledispatch
@@ -12,7 +12,7 @@ from conv2attn.theory.basis.operator import Operator
 
 
 def without_rule(question: str, operator: object) -> UnsupportedError:
-    """The error of a family that has no rule for a question."""
+    """The error for a family that has no rule for a function."""
     return UnsupportedError(
         "C2A110",
         f"{question} has no rule for {type(operator).__name__}",

@@ -69,12 +69,14 @@ def _(operator: Shift, sides: Sides) -> int:
 
 def shifted(image: Tensor, offset: Offset, sides: Sides) -> Tensor:
     """`image` (..., *sides) read at `query + offset`, zero beyond its borders."""
+    # Reading at query + offset is zeros in front for a negative offset, cropping for a positive one, and the reverse
+    # behind. Beyond the side nothing is left, and a longer crop than the axis is refused by torch: hence the clamp.
     reach = tuple(max(-side, min(side, o)) for o, side in zip(offset, sides, strict=True))
     return Padding(tuple(-r for r in reach), reach).pad(image)
 
 
 def causal_shifts(kernel_size: int, dilation: int = 1) -> Shift:
-    """The shifts of a causal convolution of a sequence: token q reads q, q - dilation, ..., the oldest first.
+    """The shifts of a causal convolution of a sequence: token q reads ..., q - dilation, q, the oldest token first.
 
     Its weights are those of `torch.nn.Conv1d` behind `dilation * (kernel_size - 1)` zeros.
     """

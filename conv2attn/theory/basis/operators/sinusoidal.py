@@ -1,4 +1,4 @@
-"""Heads over sinusoidal relative positions: the vector of a shift is computed, and reaches as far as any grid."""
+"""Heads over sinusoidal relative positions: the vector of a shift is computed, for grids of any size."""
 
 import math
 from collections.abc import Sequence
@@ -71,6 +71,7 @@ class SinusoidalSoftmax(Positions):
 
     def on(self, grid: AttentionGrid) -> LearnedSoftmax:
         """These heads on a grid, by a table for each axis that holds the vectors of its shifts."""
+        # On one grid the shifts are known, so the sinusoids are a table, and `LearnedSoftmax` computes the scores.
         width, tables = self.bias.shape[2], []
         for axis in range(self.bias.shape[1]):
             reach = grid.longest_shift(axis)
@@ -99,6 +100,8 @@ def sinusoids(places: Tensor, width: int) -> Tensor:
 
     Source: Vaswani et al. 2017, Sec. 3.5; the order of Dai et al. 2019.
     """
+    # float64: the angle of a shift p is rounded by p times the roundoff, which float32 would show on a long axis. Sines
+    # first, where Vaswani et al. interleave them.
     steps = torch.arange(0, width, 2, device=places.device, dtype=torch.float64)
     angles = places.double()[..., None] * torch.exp(-math.log(PERIOD) / width * steps)
     return torch.cat([angles.sin(), angles.cos()], -1)

@@ -18,12 +18,12 @@ MOST_KEYS = 2**24  # a row with more keys than this may hold subnormal weights, 
 class Positions(Operator, ABC):
     """A family of softmax operators, one a head, whose scores depend on positions alone.
 
-    Its fields are tensors, live parameters among them: `numbers` reads them once, and all that is decided of a family
-    is decided from those numbers. A family is a file with its scores and a line of `FAMILIES`; the matrix, the product
-    and the laws follow from the scores.
+    Its fields are tensors, which may be live parameters. `numbers` reads them once, and every decision about a family
+    is made from those numbers. A family is a file with its scores and a line of `FAMILIES`. The matrix, the product and
+    the laws follow from the scores.
 
-    `name` is that of the family in `FAMILIES`, in plans of files and on the command line; `shared` are the fields from
-    which r_delta is made, which no head has for itself.
+    `name` is the name of the family in `FAMILIES`, in plans of files and on the command line. `shared` are the fields
+    that make r_delta and belong to no single head.
     """
 
     name: ClassVar[str]
@@ -32,12 +32,12 @@ class Positions(Operator, ABC):
     @classmethod
     @abstractmethod
     def of(cls, *arguments: Any, **named: Any) -> Self:
-        """Heads from what a user says of them, numbers drawn where they are learned."""
+        """Heads from the arguments of a user; learned numbers are drawn at random."""
 
     @classmethod
     @abstractmethod
     def of_sizes(cls, sizes: Sequence[int]) -> Self:
-        """Heads with these `sizes`, whatever their numbers are."""
+        """Heads with these `sizes` and any values."""
 
     @property
     @abstractmethod
@@ -47,7 +47,7 @@ class Positions(Operator, ABC):
     @property
     @abstractmethod
     def by_head(self) -> Tensor:
-        """The tensor that holds something for each head and axis, (heads, axes, ...)."""
+        """The tensor with an entry for each head and axis, (heads, axes, ...)."""
 
     @property
     def heads(self) -> int:
@@ -69,15 +69,17 @@ class Positions(Operator, ABC):
         """The scores of some queries, (1, heads, queries, keys)."""
 
     def parts(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype) -> list[Tensor]:
-        """Of scores that are a sum over the axes, the part of each: (heads, queries, keys of that axis)."""
+        """The part of each axis in scores that are a sum over the axes: (heads, queries, keys of that axis)."""
         positions = self.on(grid)
         along = enumerate(grid.coordinates(queries))
         return [positions.axis_scores(grid.displacement(axis, index), axis, dtype) for axis, index in along]
 
     def directed_parts(self, toward: Tensor, grid: AttentionGrid, queries: Tensor | None = None) -> list[Tensor]:
-        """Of `directed_scores` that are a sum over the axes, the part of each: (..., queries, keys of that axis).
+        """The part of each axis in `directed_scores` that are a sum over the axes: (..., queries, keys of that axis).
 
-        By default of all queries, row-major.
+        Args:
+            toward: (..., queries, d_position).
+            queries: row-major numbers; by default all queries.
         """
         self.has_none("directed_parts")
 
@@ -96,9 +98,9 @@ class Positions(Operator, ABC):
         self.has_none("moved_centers")
 
     def directed_features(self, toward: Tensor, grid: AttentionGrid) -> Tensor:
-        """Features of every query by which `features` of keys give `toward . r_delta` and what depends on q alone.
+        """Features of every query, (..., queries, width), for toward (..., queries, d_position).
 
-        Shapes as in `directed_scores`: (..., queries, width).
+        Their inner product with the `features` of a key is `toward . r_delta` up to a term of the query alone.
         """
         self.has_none("directed_features")
 
@@ -141,7 +143,7 @@ def cut_softmax(scores: Tensor) -> Tensor:
     remains weighs at least `tiny`, and what is cut weighs at most `tiny MOST_KEYS` per key, counted by
     `conv2attn.theory.bounds.cut_mass`.
     """
-    # Which scores are dropped is no function that has a slope: without `detach` the largest one would get a gradient.
+    # Which scores are dropped is a step function of slope 0. Without `detach` the largest score would get a gradient.
     floor = scores.detach().amax(-1, keepdim=True) - cut_depth(scores.dtype)
     return torch.softmax(scores.masked_fill(scores < floor, -math.inf), -1)
 

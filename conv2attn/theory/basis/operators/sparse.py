@@ -43,6 +43,7 @@ class Sparse(Operator):
     @staticmethod
     def from_matrix(matrix: Tensor) -> "Sparse":
         """A matrix (queries, keys) of torch in any layout: COO, CSR, CSC or dense."""
+        # Coalesced, equal pairs are added up once here, and not again at every product.
         pairs = (matrix if matrix.layout == torch.sparse_coo else matrix.to_sparse_coo()).coalesce()
         return Sparse.from_edges(pairs.indices().flip(0), pairs.values(), matrix.shape[1], matrix.shape[0])
 
@@ -74,6 +75,7 @@ def _(operator: Sparse, sides: Sides) -> Tensor:
     matrix = torch.zeros(terms(operator), *operator.pattern.shape, dtype=torch.float64)
     pattern = moved_to(operator.pattern, "cpu")
     place = (torch.arange(terms(operator))[:, None], pattern.queries, pattern.keys)
+    # Accumulating, since a pattern may name a pair twice: two edges between the same nodes.
     return matrix.index_put(place, operator.weights.cpu().double(), accumulate=True)
 
 
