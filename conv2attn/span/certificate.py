@@ -286,6 +286,7 @@ def compared(about: About, numbers: Sequence[int], attention: AttentionRows) -> 
         derived[10 : 11 + heads] = numbers[10 : 11 + heads]
     if derived != list(numbers):
         return "limits, rows asked for or attention are others", plain, groups
-    # Phi must serve a whole group. A dual refutes on any part of one, since the whole group leaves at least as much.
+    # Phi must serve a whole group. A dual refutes on any part of one, since the residual of the whole group is at least
+    # as large.
     misplaced = set(rows) not in map(set, groups) if not kind else not any(set(rows) <= set(group) for group in groups)
     return ("its queries are not those of its condition" if misplaced else None), plain, groups

@@ -115,7 +115,7 @@ def operators_of(structure: Any, grid: Grid) -> Targets:
 def kernel_targets(attention: AttentionRows, convolution: Convolution, roundoff: float) -> Targets:
     """The combinations of shifts that the weights use; taps of zeros are left out."""
     matrix = tap_matrix(convolution)
-    # A head for a tap of zeros would be asked for, and might not be there, for nothing.
+    # A tap of zeros would need a head that may not be there, and changes no output.
     used = np.flatnonzero(matrix.any(1))
     columns = combinations(matrix[used], roundoff)
     one_for_each = shift_targets(attention.grid, [convolution.offsets[t] for t in used])
@@ -144,7 +144,7 @@ def widest(convolution: Convolution, targets: Targets, mixing: Array, roundoff: 
     taps = head_taps(convolution, targets, mixing)
     blocks = taps.reshape(len(taps), convolution.groups, -1, taps.shape[2])
     singular = np.linalg.svd(blocks, compute_uv=False)
-    # Singular values below this are rounding of the weights, and would ask for a wider head.
+    # Singular values below this are rounding of the weights, and would need a wider head.
     threshold = 4 * max(blocks.shape[2:]) * roundoff * singular.max()
     return int((singular > threshold).sum(-1).max())
 

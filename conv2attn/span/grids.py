@@ -121,7 +121,7 @@ Grid = AttentionGrid | PooledGrid
 def grid_of(name: str, queries: int, keys: int, sides: Sides | None, dimensions: int) -> Grid:
     """The grid of attention with these numbers of queries and keys.
 
-    `sides` are those of the keys or of the queries. None infers a square or cube of keys.
+    `sides` are those of the keys or of the queries. None infers a line, square or cube of keys.
 
     Raises:
         UsageError: the sides do not fit, the keys form no square or cube, or queries and keys are related by no whole
@@ -158,6 +158,7 @@ def sides_among(sides: Sides | None, counts: Sequence[int], others: Iterable[Seq
     """
     if sides is None or math.prod(sides) in counts or min(sides) < 1:
         return sides
+    # Sides that fit no layer are a mistake of the caller's, and are refused as they are.
     if not any(math.prod(sides) in each for each in others):
         return sides
     for count in counts:
@@ -186,6 +187,7 @@ def no_common_grid(queries: int, keys: int) -> str:
 def grids_with(sides: Sides, steps: Iterable[int]) -> Iterator[Grid]:
     """The grids whose keys or queries have these sides: first one query on every key, then each step in turn."""
     yield AttentionGrid(sides, Sites.everywhere(len(sides)))
+    # The first grid with the right numbers is taken, so that the smallest step goes first.
     for step in steps:
         yield strided(sides, step)
         yield PooledGrid(sides, step)
@@ -206,6 +208,7 @@ def root(name: str, tokens: int, dimensions: int) -> Sides:
     Raises:
         UsageError: the tokens form no square or cube (C2A503).
     """
+    # The root is a float: it is rounded, and checked in integers.
     side = round(tokens ** (1 / dimensions))
     if side**dimensions != tokens:
         shape = {2: "square", 3: "cube"}[dimensions]

@@ -140,7 +140,7 @@ def largest_score(operators: Positions, grid: AttentionGrid, step: int) -> float
 
 
 def read_if_one_hot(read: Callable[[int, Whole], Array], queries: int, step: int) -> Whole | None:
-    """The key that each head reads at each query, (heads, queries); None where a row is not one-hot."""
+    """The key that each head reads at each query, (heads, queries); None if some row is not one-hot."""
     keys = []
     for start in range(0, queries, step):
         block = read(0, np.arange(start, min(start + step, queries)))
@@ -177,7 +177,7 @@ def outer_product(axes: tuple[Array, ...], grid: AttentionGrid, wanted: Whole) -
 
 
 def keys_read(operators: Positions, grid: AttentionGrid, dtype: torch.dtype) -> Whole | None:
-    """The key that each head reads at each query, (heads, queries); None where it does not follow from the offsets.
+    """The key that each head reads at each query, (heads, queries); None if the offsets do not determine it.
 
     Hard heads whose targets are all on the grid are bitwise one-hot on them. For a target beyond the grid, quadratic
     heads read the nearest key of the box, one axis at a time (E8 of docs/errata.md): every other key is farther by at

@@ -194,7 +194,7 @@ def nearest_taps(
     best = np.tensordot(correlations / count, matrices, 1)
     rounded = torch.from_numpy(best).to(taps)
     energy = float((gram * np.tensordot(matrices, matrices, ((1, 2), (1, 2)))).sum())
-    # The module has weights of the layer's dtype: what it leaves includes their rounding.
+    # The module has weights of the layer's dtype: the residual includes their rounding.
     rounding = float(((rounded.cpu().double().numpy() - best) ** 2).sum())
     # By Pythagoras: the energy of the layer less that of its projection. It is not negative but for rounding.
     return rounded, energy, max(0.0, energy - count * float((best**2).sum())) + count * rounding

@@ -129,7 +129,8 @@ def decide_exactly(
     if dual is None:
         within = sum(map(abs, weights), Fraction(0)) <= limits.max_phi
         return Decision(Verdict.HOLDS, 0.0, 0.0, weights, True) if within else None
-    # The remainder is orthogonal to the heads, so that its floor is the same for every norm. It refutes all of them.
+    # The remainder is orthogonal to the heads, so that its floor is the same for every norm. Exact rows have `per_norm`
+    # 0: what refutes within one norm refutes within all.
     floor = dual.floor(Fraction(limits.max_phi))
     allowed = Fraction(limits.eps) + Fraction(limits.per_norm) * Fraction(limits.max_phi)
     if floor <= allowed:
@@ -267,7 +268,7 @@ def search_targets(
     In turn, each for the targets that are still open: the mixing of least squares, one refinement of it, its remainder
     as a dual, and the linear programme on the worst rows.
     """
-    # Every search begins with the mixing 0, whose residual is the target, and which is within every norm.
+    # Every search begins with the mixing 0, whose remainder is the target, and which is within every norm.
     zero = np.zeros(attention.heads)
     searches = [
         Search(j, limits, zero, float(targets.largest[j]), targets.largest[j] <= limits.allowed(0)) for j in wanted
@@ -463,7 +464,8 @@ def judged(
 def stability(dual: Dual, limits: Limits) -> float:
     """The largest relative change of every entry of the attention under which this dual still refutes, rounded down."""
     norm = Fraction(limits.max_phi)
-    # If every entry moves by a share s, <A, y> moves by s <A, |y|> at most: the dual refutes up to where that is
-    # the spare.
+    # If every entry changes by a share s, <A_h, y> changes by at most s <A_h, |y|>, and the floor's numerator by at
+    # most s times norm times weight. The dual refutes until that uses up the spare, the numerator's excess over the
+    # limit.
     spare = dual.gain - norm * dual.attended - (Fraction(limits.eps) + Fraction(limits.per_norm) * norm) * dual.peak
     return down(spare / (norm * dual.weight)) if dual.weight else 0.0

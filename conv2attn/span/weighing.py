@@ -1,7 +1,7 @@
 """Exact arithmetic on a few rows: the floor that a dual proves, and whether exact rows span a target.
 
-For y and any phi with `|phi|_1 <= N`, `sum_q |y_q|_max |e_q - phi A_q|_1 >= <y, e> - N max_h |<A_h, y>|`, so that phi
-leaves at least the right side over `sum_q |y_q|_max` at one of the rows. Where `A y = 0` that is so for every phi.
+For every y and every phi with `|phi|_1 <= N`, `sum_q |y_q|_max |e_q - phi A_q|_1 >= <y, e> - N max_h |<A_h, y>|`. So
+phi has a residual of at least the right side over `sum_q |y_q|_max` at one of the rows. If `A y = 0`, every phi has.
 """
 
 import math
@@ -31,9 +31,9 @@ Dyadic = Mapping[int, Sequence[int]]
 @final
 @dataclass(frozen=True, eq=False)
 class ExactRow:
-    """A row: `numbers` (heads, keys), Python's integers, over `unit`, and for each tap the key asked for, or -1.
+    """A row: `numbers` (heads, keys), Python's integers, over `unit`, and `places`, the key of each tap or -1.
 
-    For one-hot heads it may have only the keys that are read or asked for; `keys` are then their places in the grid.
+    For one-hot heads it may have only the keys that heads read or taps name; `keys` are then their places in the grid.
     `times` is how many equal rows of the group it represents.
     """
 
@@ -61,12 +61,12 @@ class Coefficients:
 
     @staticmethod
     def exactly(numbers: Array) -> "Coefficients":
-        """Those of floats (targets, taps)."""
+        """The coefficients of an array of floats (targets, taps), without rounding."""
         unit, integers = over_power_of_two(numbers)
         return Coefficients(unit.bit_length() - 1, integers)
 
     def of(self, target: int, row: ExactRow) -> dict[int, int]:
-        """The row that a target asks for, as keys and numbers."""
+        """The row of a target, as keys and numbers."""
         entries: dict[int, int] = {}
         for number, key in zip(self.whole[target], row.places, strict=True):
             if key >= 0 and number:
@@ -75,7 +75,7 @@ class Coefficients:
 
 
 def exact_rows(attention: AttentionRows, targets: Targets, wanted: Sequence[int]) -> dict[int, ExactRow]:
-    """These rows in exact numbers: fractions where they are declared, otherwise the floats as they are."""
+    """These rows in exact numbers: the declared fractions, otherwise the floats as they are."""
     exact = {}
     for row in wanted:
         image, query = divmod(row, targets.places.shape[1])
@@ -95,7 +95,7 @@ def exact_rows(attention: AttentionRows, targets: Targets, wanted: Sequence[int]
 
 
 def hot_rows(attention: AttentionRows, targets: Targets, group: Whole) -> Iterator[ExactRow]:
-    """The rows of one-hot heads in a group, each pattern once, on the keys that are read or asked for."""
+    """The rows of one-hot heads in a group, each pattern once, on the keys that heads read or taps name."""
     for portion in portions(attention, targets, group):
         assert portion.keys is not None
         for at, (row, times) in enumerate(zip(portion.rows, portion.times, strict=True)):
@@ -138,9 +138,9 @@ def weighed(rows: Mapping[int, ExactRow], coefficients: Coefficients, target: in
     gain = peak = 0
     for row, numbers in values.items():
         exact, y = rows[row], np.array(numbers, dtype=object)
-        # The target is sparse, so that <y, e> reads the keys that are asked for alone.
+        # The target is sparse, so that <y, e> needs the keys of its taps alone.
         gain += sum(number * numbers[key] for key, number in coefficients.of(target, exact).items())
-        # By Hoelder <y_q, r_q> is at most the largest entry of y_q times the 1-norm of what is left there.
+        # By Hoelder <y_q, r_q> is at most the largest entry of y_q times the residual there.
         peak += max(map(abs, numbers))
         # A y that is not orthogonal to the heads loses up to |phi|_1 max_h |<A_h, y>|, whatever the mixing is.
         along_heads = along_heads + exact.numbers @ y * (unit // exact.unit)

@@ -71,6 +71,7 @@ def _(report: HeadsReport, verbose: bool = False) -> Document:
     said += f", on {' or '.join(map(str, images))} images" if images and images[-1] > 1 else ""
     said += f"; network {report.read_as}" if report.read_as else ""
     unread = gathered((layer.name, f"was not read: {layer.unread}") for layer in report.layers if layer.unread)
+    # Columns that only few kinds of layers have are left out if no head has them.
     rare = [fact for fact in facts_defined() if fact.if_any]
     absent = {fact.title for fact in rare if all(fact.of_head(head) is None for head in heads)}
     of_layers = ("layer", "heads", *(fact.title for fact in facts_shown("layer")), "kinds")

@@ -42,7 +42,7 @@ def estimated(parts: Sequence[Sums], statistic: Callable[[Sums], Estimate]) -> A
 
 
 def error_of(replicates: Array) -> Array | None:
-    """The standard error of an estimate from its replicates; None where there are none.
+    """The standard error of an estimate from its jackknife replicates; None if there are none.
 
     With few replicates it is enlarged by Student's distribution until three errors cover 99 %; docs/heads.md has the
     coverage that was measured.

@@ -19,7 +19,7 @@ from conv2attn.span.least_squares import triangles, triangular
 from conv2attn.theory.basis import Offset
 
 ALLOWED = 1e-30
-"""A key is masked for a query if no head in any image gives it more than this: scores less than 69 apart are read."""
+"""A key is masked for a query if no head in any image gives it more weight than this, exp(-69)."""
 BLOCKS = 8
 """Blocks of queries, by which the errors of two images are estimated."""
 BY_AXIS = 2**24
