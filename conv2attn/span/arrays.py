@@ -76,13 +76,12 @@ def read_array(
         check_rows(name, stack, roundoff)
         narrower = came_in != dtype and dtype in ROUNDOFF
         notes = [f"its numbers came in {came_in}, and count as such"] if narrower else []
-    known = isinstance(grid, AttentionGrid)
     on = (
         grid
         if isinstance(grid, AttentionGrid)
         else grid_of(name, *pixels_of(name, stack, extra_tokens), grid, dimensions)
     )
-    notes += [*leading_note(extra_tokens), *([] if exact or known else noted(on, grid is None))]
+    notes += [*leading_note(extra_tokens), *([] if exact or on is grid else noted(on, grid is None))]
     images, heads, _, keys = stack.shape
     # Leading tokens attend too, but no convolution has an output there: only the rows of pixels are equations.
     pixel_rows = stack[:, :, extra_tokens:]

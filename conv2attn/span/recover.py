@@ -97,11 +97,11 @@ def recover(
     if not isinstance(offsets, str):
         check_extent(1, max(abs(x) for offset in offsets for x in offset))
         return Recovered(module(layer, offsets, taps, hard=True), 1.0, 0.0)
-    offsets_asked = offsets_of(layer.dimensions, kernel_size, dilation, None)
+    kernel_offsets = offsets_of(layer.dimensions, kernel_size, dilation, None)
     sizes, steps = as_sides(kernel_size, layer.dimensions) or (), as_sides(dilation, layer.dimensions) or ()
     sides = as_sides(grid, layer.dimensions) or tuple(3 * d * k for d, k in zip(steps, sizes, strict=True))
-    nearest, total, left = nearest_taps(layer, taps, offsets_asked, sides)
-    nearest_module = module(layer, offsets_asked, nearest, hard=False)
+    nearest, total, left = nearest_taps(layer, taps, kernel_offsets, sides)
+    nearest_module = module(layer, kernel_offsets, nearest, hard=False)
     return Recovered(nearest_module, 1 - left / total if total else 1.0, sqrt(left))
 
 

@@ -74,11 +74,11 @@ def mean_of(values: Array, left_out: int | None) -> Array:
     return np.asarray((values if left_out is None else np.delete(values, left_out, 0)).mean(0))
 
 
-def shares(sums: Sums, known: bool) -> Estimate:
+def shares(sums: Sums, by_position: bool) -> Estimate:
     """(3, heads): the shares of relative position, of other position, and of content; NaN where they have no estimate.
 
     For one image whose attention may depend on it, only the share of relative position is estimated: by products of
-    different queries at one displacement. `known` says that attention is by position alone, without noise.
+    different queries at one displacement. Attention `by_position` alone has no noise.
     """
     axes = tuple(range(1, sums.pairs.ndim + 1))
     by_offset = np.divide(sums.deviation**2, sums.pairs, out=np.zeros_like(sums.deviation), where=sums.pairs > 0)
@@ -87,7 +87,7 @@ def shares(sums: Sums, known: bool) -> Estimate:
         every = sums.deviation.sum(0)
         against = np.divide(every, sums.pairs, out=np.zeros_like(every), where=sums.pairs > 0)
         along, total = (sums.deviation * against).sum(tuple(a + 1 for a in axes)), (every * against).sum(axes)
-    elif not known:
+    elif not by_position:
         assert sums.scatter is not None
         # (sum D)^2 less the sum of D^2 is the sum over different queries, of which a displacement has pairs - 1 each.
         several = sums.pairs > 1
@@ -96,7 +96,7 @@ def shares(sums: Sums, known: bool) -> Estimate:
 
     def without(left_out: int | None) -> Array:
         energy = mean_of(sums.squares, left_out)
-        position, relative = sums.squares[0] if known else np.full_like(energy, np.nan), same_image[0]
+        position, relative = sums.squares[0] if by_position else np.full_like(energy, np.nan), same_image[0]
         if sums.images > 1:
             position = crossed(sums.squares, sums.along, sums.total, left_out)
             relative = crossed(same_image, along, total, left_out)
