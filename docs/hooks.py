@@ -18,7 +18,7 @@ BLOCK = re.compile(r"```python\n.*?```\n", re.S)
 PICTURE = re.compile(r'<img [^>]*src="(?!data:)([^"]+)"[^>]*/?>')
 TABLE, TAG = re.compile(r"<table>.*?</table>", re.S), re.compile(r"<[^>]+>")
 HEADING, CELL = re.compile(r"<th[^>]*>(.*?)</th>", re.S), re.compile(r"<td[^>]*>(.*?)</td>", re.S)
-SENTENCE = 120
+SENTENCE = 60
 """Letters in a cell from which a column of a telephone's width has more lines than are read with ease."""
 SECTION = re.compile(r"(?<!\n)\n(?=(?:Args|Returns|Yields|Raises|Examples|Source):$)", re.M)
 
@@ -51,7 +51,7 @@ def on_page_content(html: str, **_: Any) -> str:
 def with_headings(table: re.Match[str]) -> str:
     """A table of sentences with the heading of each cell: on a telephone its cells are stacked, by site.css."""
     headings = [TAG.sub("", heading) for heading in HEADING.findall(table[0])]
-    if len(headings) < 3 or max(len(TAG.sub("", cell)) for cell in CELL.findall(table[0])) < SENTENCE:
+    if max(len(TAG.sub("", cell)) for cell in CELL.findall(table[0])) < SENTENCE:
         return table[0]
     names = cycle(headings)
     cells = re.sub("<td", lambda _: f'<td data-heading="{next(names)}"', table[0])

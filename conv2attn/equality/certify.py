@@ -39,16 +39,19 @@ def certify(
     progress: Progress | None = None,
     match: Mapping[Any, Any] | None = None,
 ) -> Certificate:
-    """Whether `network` computes `original`, in the forward pass: layer by layer for every input, and measured on some.
+    """Whether two networks are the same map in the forward pass, with the strength of the answer, and where they part.
 
-    For each layer: geometry equal as affine forms in the input size, sums of `W_val W_out` at each offset and biases
-    equal as real numbers, leaked mass at most the unit roundoff; *proved* where the leak is exactly 0 in the dtype,
-    else *bounded*. Between the layers both networks must be the same objects of the same code, under one premise: this
-    code does the same at every call, calls its layers and asks nothing else of them. Both also run, and are equal bit
-    for bit with the second's layers in both. Any other pair is compared as formulas over a finite ring (*identified*,
-    for the size that is run), and then by numbers, which may refute.
+    A conversion is compared layer by layer: geometry equal as affine forms in the input size, sums of `W_val W_out` at
+    each offset and biases equal as real numbers, leaked mass at most the unit roundoff; *proved* where the leak is
+    exactly 0 in the dtype, else *bounded*. Between the layers both networks must be the same objects of the same code,
+    under one premise: this code does the same at every call, calls its layers and asks nothing else of them. Both also
+    run, and are equal bit for bit with the second's layers in both.
 
-    Copies run, never the networks themselves. Both networks, their modes and all generators are as before.
+    Any other pair is called twice, and refuted if the outputs differ by more than 100 times the rounding that was
+    measured (*sampled*). Otherwise both are compared as formulas over finite fields (*identified*, at the sizes run),
+    and where the formulas differ, section by section on random numbers (*rounded*).
+
+    Copies of the networks are run. Both networks, their modes and all generators are as before.
 
     Args:
         inputs: as the networks are called: images, ids of tokens, several tensors, masks. Claims about formulas are for
