@@ -17,7 +17,7 @@ from conv2attn.span.graded_facts.facts import (
 from conv2attn.span.reading import TAKEN_FOR
 
 SHARES = "rel, abs, cont: shares of displacement, other position, content; se: error of rel"
-AMOUNTS = "dist: mean distance looked at, in tokens; replay: error of the layer as it was read"
+AMOUNTS = "dist: mean distance of attention, in tokens; replay: error of the layer as read"
 REACHES = "R2 3x3: reach of 9 shifts; conv 3: a 3x3 convolution"
 REACHES_OF_OTHER_AXES = (
     "R2 3x3: reach of the shifts by at most 1 along each axis; conv 3: of a convolution of 3 taps along each"
