@@ -12,7 +12,6 @@ from conv2attn.arguments import Patterns, Selection, as_inputs, call_network, ch
 from conv2attn.errors import UsageError
 from conv2attn.networks.positions import ATTENDS, Unread
 from conv2attn.networks.reading.attended import Attended, Running
-from conv2attn.networks.reading.image_rows import HeadAxis, ImageRows, by_head
 from conv2attn.networks.reading.watch import Watch
 from conv2attn.networks.values import head_count
 
@@ -55,9 +54,9 @@ def capture(
     check_network(network)
     inputs = as_inputs(network, example_input)
     selection = Selection.of(only, skip)
-    kept = Kept(selection, {}, {}, heads)
+    kept = Kept(selection, heads)
     with running(network, inputs):
-        Watch(network, kept.see, blind=selection.wants).run(lambda: call_network(network, inputs))
+        Watch(network, kept.see, blind=selection.wants, gates=True).run(lambda: call_network(network, inputs))
     attention = {name: joined_calls(pieces) for name, pieces in kept.attention.items()}
     found = chosen(network, attention, kept.names, selection)
     return {name.replace("(root)", ""): each for name, each in found.items()}
@@ -68,18 +67,11 @@ class Kept:
     """The attention of a run: by name that of wanted layers, (batch, heads, queries, keys), and all names.
 
     Args:
-        rows: where images stand in the attention of each layer, where that is known; `axes` where heads do.
         heads: their number, where nothing else tells it.
     """
 
-    def __init__(
-        self,
-        selection: Selection,
-        rows: Mapping[str, ImageRows],
-        axes: Mapping[str, HeadAxis],
-        heads: int | None = None,
-    ):
-        self.selection, self.rows, self.axes, self.heads = selection, rows, axes, heads
+    def __init__(self, selection: Selection, heads: int | None = None):
+        self.selection, self.heads = selection, heads
         self.attention: defaultdict[str, list[Captured]] = defaultdict(list)
         self.names: dict[str, None] = {}
 
@@ -87,18 +79,15 @@ class Kept:
         """Keeps one attention."""
         self.names.setdefault(attended.name)
         if self.selection.wants(attended.name):
-            by_head = self.by_head(attended, place)
+            by_head = by_convention(attended, place, self.heads)
             self.attention[attended.name].append(by_head.clone() if isinstance(by_head, Tensor) else by_head)
         attended.query = attended.key = attended.value = None
 
-    def by_head(self, attended: Attended, place: Running) -> Captured:
-        """Attention (..., queries, keys) as (images, heads, queries, keys)."""
-        attention, rows = attended.attention.detach(), self.rows.get(attended.name)
-        if rows is not None and attended.name in self.axes:
-            return by_head(rows.split(attention), *self.axes[attended.name])
-        attention = attention if rows is None else rows.in_front(attention)
-        merged = with_one_query_axis(attention)
-        return split_heads(merged, place.module, batch_of(place, merged), self.heads)
+
+def by_convention(attended: Attended, place: Running, heads: int | None = None) -> Captured:
+    """Attention (..., queries, keys) as (images, heads, queries, keys), by its axes and what its module says."""
+    merged = with_one_query_axis(attended.attention.detach())
+    return split_heads(merged, place.module, batch_of(place, merged), heads)
 
 
 def chosen(

@@ -14,13 +14,13 @@ Rule = Callable[[str, Tensor], Tensor]
 @final
 @dataclass(frozen=True, eq=False)
 class Silence:
-    """The rule by which whatever is multiplied by attention is zero, but for given attention of some layers."""
+    """The rule by which whatever is multiplied by attention is zero, but for given attention of some calls."""
 
-    passing: Mapping[str, Tensor] = field(default_factory=dict)
+    passing: Mapping[tuple[str, int], Tensor] = field(default_factory=dict)
 
-    def __call__(self, name: str, attention: Tensor) -> Tensor:
-        """What passes in this layer; zero where nothing of this shape does."""
-        given = self.passing.get(name)
+    def __call__(self, name: str, attention: Tensor, number: int = 0) -> Tensor:
+        """What passes in this call of a layer; zero where nothing of this shape does."""
+        given = self.passing.get((name, number))
         return given if given is not None and given.shape == attention.shape else torch.zeros_like(attention)
 
 
@@ -44,9 +44,15 @@ class Attended:
     scores: dict[int, bool] = field(default_factory=dict)
     multiplies: bool = True
     softmaxes: frozenset[int] = frozenset()
+    number: int = 0
 
     def __post_init__(self) -> None:
         self.own = self.attention
+
+    @property
+    def call(self) -> tuple[str, int]:
+        """Its name, and the number in the run of attention of this name."""
+        return self.name, self.number
 
 
 @final
@@ -92,4 +98,8 @@ def is_turned(attention: Tensor, opened: Opened) -> bool:
     if attention.shape[-1] != attention.shape[-2] or weights.numel() != attention.numel():
         return attention.shape[-2:] == weights.mT.shape[-2:] != weights.shape[-2:]
     weights = weights.reshape(attention.shape)
-    return torch.equal(weights.mT, attention) and not torch.equal(weights, attention)
+    if not opened.columns:
+        return torch.equal(weights.mT, attention) and not torch.equal(weights, attention)
+    # Over columns, what stands behind the softmax (shares over keys, dropout, a mask) leaves weights nearer to
+    # themselves than to their transpose.
+    return float((weights.mT * attention).sum()) > float((weights * attention).sum())

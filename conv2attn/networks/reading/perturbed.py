@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from conv2attn.arguments import argument, call_network
 from conv2attn.networks.copies import evaluating
+from conv2attn.networks.reading.decisions import Decisions
 from conv2attn.networks.reading.watch import Watch
 from conv2attn.torch_internals import DisableTorchFunctionSubclass, tree_map_only
 
@@ -128,7 +129,7 @@ def on_the_cpu(function: Callable[Params, Result]) -> Callable[Params, Result]:
 
 @final
 class Perturbed:
-    """A copy of a network on the CPU in float64, and one image of its inputs: along their `batch` axis, or all of them.
+    """A copy of a network on the CPU in float64, and some `images` of its inputs, along `batch`, or all of them.
 
     `shape` is that of the tensor that is perturbed: the first of floats with a batch and an axis of positions, else the
     embeddings of the first ids; None where there is neither.
@@ -144,31 +145,16 @@ class Perturbed:
         other = copy(self)
         return other if other.take(inputs, start, stop) >= stop else None
 
-    def first_twice(self) -> "Perturbed":
-        """The first of these images in the place of each."""
-        other = copy(self)
-        images = 0 if self.shape is None else self.shape[self.batch]
-
-        def repeated(tensor: Tensor) -> Tensor:
-            if tensor.ndim <= self.batch + 1 or tensor.shape[self.batch] != images:
-                return tensor
-            return tensor.narrow(self.batch, 0, 1).expand_as(tensor).clone()
-
-        other.take(tree_map_only(Tensor, repeated, self.inputs), 0, None)
-        return other
-
     def take(self, inputs: Any, start: int, stop: int | None) -> int:
         """Takes some images of these inputs, all of them if `stop` is None; the number of images of the inputs."""
-        axis, tensors = self.batch, list[Tensor]()
-        tree_map_only(Tensor, tensors.append, inputs)
-        images = next((each.shape[axis] for each in tensors if each.ndim > axis + 1 and each.numel()), 0)
+        self.decisions: Decisions | None = None
+        self.images, images = 1 if stop is None else stop - start, self.images_in(inputs)
 
-        def taken(tensor: Tensor) -> Tensor:
-            fits = stop is not None and tensor.ndim > axis + 1 and images > 0 and tensor.shape[axis] == images
-            some = tensor[(slice(None),) * axis + (slice(start, stop),)] if fits else tensor
-            return some.cpu().double() if some.is_floating_point() else some.cpu()
+        def precise(tensor: Tensor) -> Tensor:
+            return tensor.cpu().double() if tensor.is_floating_point() else tensor.cpu()
 
-        self.inputs = tree_map_only(Tensor, taken, inputs)
+        part = inputs if stop is None else self.part(inputs, start, stop)
+        self.inputs = tree_map_only(Tensor, precise, part)
         singles: list[Tensor] = []
         tree_map_only(Tensor, singles.append, self.inputs)
         self.base = next((each for each in singles if each.is_floating_point() and each.ndim > 1), None)
@@ -177,6 +163,27 @@ class Perturbed:
         if self.base is None:
             self.shape = self.embedded()
         return images
+
+    def images_in(self, inputs: Any) -> int:
+        """The number of images of these inputs."""
+        tensors = list[Tensor]()
+        tree_map_only(Tensor, tensors.append, inputs)
+        return next((each.shape[self.batch] for each in tensors if each.ndim > self.batch + 1 and each.numel()), 0)
+
+    def part(self, inputs: Any, start: int, stop: int) -> Any:
+        """Some images of these inputs, and what is not of each image whole."""
+        axis, images = self.batch, self.images_in(inputs)
+
+        def taken(tensor: Tensor) -> Tensor:
+            fits = tensor.ndim > axis + 1 and images > 0 and tensor.shape[axis] == images
+            return tensor[(slice(None),) * axis + (slice(start, stop),)] if fits else tensor
+
+        return tree_map_only(Tensor, taken, inputs)
+
+    @property
+    def has_images(self) -> bool:
+        """Whether what is perturbed has as many images as are taken."""
+        return self.shape is not None and (self.images == 1 or self.shape[self.batch] == self.images)
 
     def embedded(self) -> tuple[int, ...] | None:
         """The shape of the embeddings of the first ids; None where there are none."""
@@ -203,7 +210,17 @@ class Perturbed:
             yield other
 
     def run(self, watch: Watch, noise: Tensor | None = None, base: Tensor | None = None) -> Any:
-        """The result of a run with `noise` added; on other numbers than those of the image where there is a `base`."""
+        """The result of a run with `noise` added; on other numbers than those of the image where there is a `base`.
+
+        What is decided by values is decided as in a run in which nothing is changed.
+        """
+        if self.decisions is None:
+            self.decisions = watch.decisions = Decisions()
+            if noise is not None or base is not None or watch.changes:
+                watch.decisions = None
+                self.run(Watch(self.network, decisions=self.decisions))
+        if watch.decisions is None:
+            watch.decisions = self.decisions.again()
         call: Callable[[], Any]
         if self.base is None:
             ids = self.ids

@@ -2,8 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import count, product
 from typing import Any, final
 
@@ -13,24 +13,23 @@ from torch import Tensor, nn
 from conv2attn.arguments import Selection, argument, as_inputs, call_network, running
 from conv2attn.errors import UsageError, first_line
 from conv2attn.layers.attention import MultiHeadSelfAttention
-from conv2attn.networks.capture import Captured, Kept, chosen, joined_calls
+from conv2attn.networks.capture import Captured, by_convention, chosen, joined_calls
 from conv2attn.networks.conversion import attention_layers
 from conv2attn.networks.positions import Unread, windows_note
+from conv2attn.networks.reading.answers import Answers, answers_of, runs_of
 from conv2attn.networks.reading.attended import Attended, Running
-from conv2attn.networks.reading.image_rows import HeadAxis, ImageRows, axis_of_heads, on_two_sides, rows_of_images
+from conv2attn.networks.reading.layouts import NO_IMAGE, Layout
 from conv2attn.networks.reading.perturbed import Perturbed, on_the_cpu
-from conv2attn.networks.reading.places import Places
+from conv2attn.networks.reading.places import PLACES_DIFFER
 from conv2attn.networks.reading.records import Read, Reads, Tokens
 from conv2attn.networks.reading.replay import calls_of, replayed, why_several
-from conv2attn.networks.reading.replay_result import CHANNELS, MIXES_VALUES, OTHER_HEADS, Replayed
-from conv2attn.networks.reading.responses import sums_of_rows
-from conv2attn.networks.reading.rounds import places
-from conv2attn.networks.reading.score_order import unordered
-from conv2attn.networks.reading.token_grids import SAME_PLACES, Placed, placed
+from conv2attn.networks.reading.replay_result import CHANNELS, MIXES_VALUES, Replayed
+from conv2attn.networks.reading.responses import Call, Shape, sums_of_rows
+from conv2attn.networks.reading.token_grids import Placed
 from conv2attn.networks.reading.watch import SEED, Marked, Operators, Watch
 
-PlacesByName = Mapping[str, dict[str, Places]]
-"""The places of the queries, keys and values of each attention."""
+MOST_IMAGES = 8
+"""Images of which each has a record of its own, where its tokens lie elsewhere than those of others."""
 AT_ONCE = 2**28
 """Bytes of attention that are kept at once, and of the largest attention of a run.
 
@@ -95,7 +94,12 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection, h
         if selection.wants(name):
             named[name] = unseen[name] = UNSEEN_CODE
     reading = ReadingPass(network, batches, sizes, counts, own, unseen, drawn, held)
-    return Reads(tuple(named), reading.records, sampled=bool(counts), counts=counts)
+    records = [record for name in named for record in reading.records_of(name)]
+    asked = vars(reading).get("asked")
+    if isinstance(asked, Answers):  # places are in the records now
+        reading.asked = replace(asked, places={})
+    counts = {record.name: counts[record.calls[0][0]] for record in records if record.calls[0][0] in counts}
+    return Reads(tuple(record.name for record in records), reading.records, sampled=bool(counts), counts=counts)
 
 
 def first_run(network: nn.Module, see: Callable[[Attended, Running], None], inputs: Any) -> list[str]:
@@ -161,6 +165,21 @@ def own_sides(network: nn.Module, inputs: Any) -> dict[str, tuple[int, ...]]:
     return sides
 
 
+@final
+@dataclass(eq=False)
+class AttentionRecord:
+    """One attention that is to be read: its `calls`, and the `layout` of its rows, None where conventions tell it.
+
+    `where` its tokens lie, or why that is not known; of one `image` alone where that is another in each.
+    """
+
+    name: str
+    calls: tuple[Call, ...]
+    layout: Layout | None
+    where: Placed | str
+    image: int | None = None
+
+
 class ReadingPass:
     """One pass over the records of a network: where its tokens lie is asked first, then layers are captured."""
 
@@ -183,55 +202,78 @@ class ReadingPass:
         """
         self.network, self.batches, self.sizes, self.counts = network, batches, sizes, counts
         self.own, self.unseen, self.drawn, self.held = own, unseen, drawn, held
-        self.leads = dict[str, list[tuple[int, ...]]]()
         self.layers = {name or "(root)": layer for name, layer in attention_layers(network).items()}
+        self.every = dict[str, AttentionRecord]()
+
+    @cached_property
+    def alone(self) -> Perturbed | None:
+        """One image of the first batch, if it runs in float64 with the same tokens."""
+        return self.perturbed()
+
+    @cached_property
+    def asked(self) -> Answers | str:
+        """What two images say of all attention, or one if there are no more; or why nothing is known."""
+        return ALONE if self.alone is None else answers_of(self.alone, self.batches[0], 2)
+
+    def records_of(self, name: str) -> list[AttentionRecord]:
+        """The records of an attention of this name: of all its calls, or of each."""
+        if name in self.layers or name in self.unseen:
+            found = [AttentionRecord(name, ((name, 0),), None, ALONE)]
+        elif isinstance(self.asked, str):
+            found = [AttentionRecord(name, ((name, 0),), None, self.asked)]
+        else:
+            groups = [each for each in self.asked.groups if each[0][0] == name]
+            if not groups and not self.asked.calls_of(name):
+                groups = [((name, 0),)]
+            found = [
+                record
+                for number, group in enumerate(groups)
+                for record in self.placed(f"{name} (call {number + 1})" if number else name, group)
+            ]
+        self.every |= {each.name: each for each in found}
+        return found
+
+    def placed(self, name: str, calls: tuple[Call, ...]) -> list[AttentionRecord]:
+        """The record of these calls, or one of each image where their tokens lie elsewhere in each."""
+        asked = self.asked
+        assert not isinstance(asked, str)
+        if calls[0] not in asked.shapes:
+            return [AttentionRecord(name, calls, None, UNSEEN.reason)]
+        layout, places = asked.placed(calls)
+        why = DRAWN if name.split(" ")[0] in self.drawn else asked.why_unordered(calls)
+        if why or isinstance(places, str):
+            return [AttentionRecord(name, calls, layout, why or str(places))]
+        if len(places) == 1:
+            return [AttentionRecord(name, calls, layout, places[0])]
+        batch = self.batches[0]
+        if len(self.batches) > 1 or not holds_images(batch) or len(batch) > MOST_IMAGES:
+            return [AttentionRecord(name, calls, layout, PLACES_DIFFER)]
+        if len(batch) > len(places):  # a network may go by the place of an image in its batch
+            every = ALONE if self.alone is None else answers_of(self.alone, batch, len(batch), ordered=False)
+            layout, places = (None, every) if isinstance(every, str) else every.placed(calls)
+            if layout is None or isinstance(places, str) or len(places) < len(batch):
+                return [AttentionRecord(name, calls, layout, PLACES_DIFFER)]
+        return [AttentionRecord(f"{name} (image {at + 1})", calls, layout, each, at) for at, each in enumerate(places)]
 
     def records(self, names: Sequence[str]) -> Iterator[Read]:
-        """The records of these layers, in their order."""
-        others = [name for name in names if name in self.sizes and name not in self.layers]
-        perturbed = self.perturbed() if others else None
-        found = ALONE if perturbed is None else where_tokens_lie(perturbed)
-        known: PlacesByName = {} if isinstance(found, str) else found
-        rows, reasons = self.rows_of_images(perturbed, known)
-        reasons |= dict.fromkeys(self.drawn, DRAWN)
-        for group in groups(names, self.sizes):
-            asked = [name for name in group if name in others]
+        """The records of these names, in their order."""
+        for group in groups(names, {each.name: self.sizes.get(each.calls[0][0], 0) for each in self.every.values()}):
+            records = [self.every[name] for name in group]
+            others = [each for each in records if not self.ideal(each.name) and each.name not in self.layers]
+            bases = list(dict.fromkeys(each.calls[0][0] for each in others))
             # Inputs of layers are kept for one group at a time: those of all would grow with the network.
-            calls, shapes = calls_of(perturbed, asked) if perturbed is not None and asked else ({}, {})
-            replays = {name: self.replay(perturbed, name, calls, shapes) for name in asked}
-            axes = dict[str, HeadAxis]()
-            for name, each in replays.items():
-                replays[name], axis = head_axis(each, known.get(name, {}), shapes.get(name, ()))
-                if axis is not None:
-                    axes[name] = axis
-                    if name in rows and on_two_sides(rows[name], axis):
-                        reasons.setdefault(name, SAME_PLACES)
+            calls, shapes = calls_of(self.alone, bases) if self.alone is not None and bases else ({}, {})
+            replays = {each.name: self.replay(each, calls, shapes) for each in others}
             del calls
-            captured, centers = self.captured([name for name in group if not self.ideal(name)], rows, axes)
-            for name in group:
+            captured, centers = self.captured([each for each in records if not self.ideal(each.name)])
+            for each in records:
+                name = each.name
                 if name in self.layers:
                     yield self.own_record(name, captured, centers)
                 elif name in self.unseen:
                     yield Read(name, self.unseen[name])
                 else:
-                    where = reasons.get(name, found)
-                    alone = rows.get(name) if name in axes else None
-                    moved = alone is not None and not alone.plain
-                    shape, axis = shapes.get(name), axes.get(name)
-                    yield record(name, captured.pop(name), replays[name], where, shape, axis, moved)
-
-    @on_the_cpu
-    def rows_of_images(
-        self, perturbed: Perturbed | None, found: PlacesByName
-    ) -> tuple[dict[str, ImageRows], dict[str, str]]:
-        """Where images stand in the rows of each attention, and why places are not those of all images and calls."""
-        if perturbed is None or not found:
-            return {}, {}
-        try:
-            rows, reasons = rows_of_images(perturbed, self.batches[0], found, self.leads)
-            return rows, unordered(perturbed) | reasons
-        except Exception as error:  # a network may raise its own
-            return {}, dict.fromkeys(self.sizes, f"two images do not run together in float64 ({first_line(error)})")
+                    yield read_of(each, captured.pop(name), replays[name])
 
     @on_the_cpu
     def perturbed(self) -> Perturbed | None:
@@ -242,18 +284,17 @@ class ReadingPass:
         """
         # Some networks take tokens first and images second, which shows in the number of tokens of one image.
         for share, axis in product((True, False), (0, 1)):
-            shapes = defaultdict[str, list[tuple[int, ...]]](list)
+            counts = dict[str, tuple[int, ...]]()
 
-            def see(attended: Attended, _: Running, shapes: dict[str, list[tuple[int, ...]]] = shapes) -> None:
-                shapes[attended.name].append(tuple(attended.attention.shape))
+            def see(attended: Attended, _: Running, counts: dict[str, tuple[int, ...]] = counts) -> None:
+                counts[attended.name] = tuple(attended.attention.shape[-2:])
 
             try:
                 alone = Perturbed(self.network, self.batches[0], axis, share)
                 alone.run(Watch(alone.network, see))
             except Exception:  # a network may raise its own
                 continue
-            if all(calls[-1][-2:] == self.counts.get(name) for name, calls in shapes.items()):
-                self.leads = {name: [call[:-2] for call in calls] for name, calls in shapes.items()}
+            if all(each == self.counts.get(name) for name, each in counts.items()):
                 return alone
         return None
 
@@ -262,33 +303,42 @@ class ReadingPass:
         return name in self.unseen or (name in self.layers and not self.layers[name].has_content)
 
     @on_the_cpu
-    def replay(
-        self, perturbed: Perturbed | None, name: str, calls: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
-    ) -> Replayed:
-        """The replay of a layer; none of a module that attends more than once."""
-        if perturbed is None or self.held is not None:
-            return Replayed(why=ALONE if perturbed is None else HELD)
+    def replay(self, record: AttentionRecord, calls: Mapping[str, Any], shapes: Mapping[str, Shape]) -> Replayed:
+        """The replay of a layer, whose heads are those of its layout; none of a module that attends more than once."""
+        name = record.calls[0][0]
         module = name.split("#")[0]
+        if self.alone is None or self.held is not None:
+            return Replayed(why=ALONE if self.alone is None else HELD)
         try:
             if f"{module}#2" in self.sizes:
-                return Replayed(why=why_several(perturbed, module, calls))
-            return replayed(perturbed, name, calls, shapes[name])
+                return Replayed(why=why_several(self.alone, module, calls))
+            replay = replayed(self.alone, name, calls, shapes[name])
         except Exception as error:  # a network may raise its own
             return Replayed(why=f"it does not run alone ({first_line(error)})")
+        if isinstance(self.asked, str):
+            return replay
+        replay, record.layout = self.asked.with_layout(record.calls, record.layout, replay, shapes[name])
+        return replay
 
-    def captured(
-        self, names: Sequence[str], rows: Mapping[str, ImageRows], axes: Mapping[str, HeadAxis]
-    ) -> tuple[dict[str, Captured], dict[str, list[Tensor]]]:
-        """The attention of these layers on all batches, and the moved centres of those that have some."""
-        pieces, centers = dict[str, list[Captured]](), defaultdict[str, list[Tensor]](list)
-        selection = Selection(tuple(map(literally, names)))
-        for batch in self.batches if names else ():
-            kept = Kept(selection, rows, axes)
+    def captured(self, records: Sequence[AttentionRecord]) -> tuple[dict[str, Captured], dict[str, list[Tensor]]]:
+        """The attention of these records on all batches, and the moved centres of layers that have some."""
+        pieces, centers = defaultdict[tuple[Call, ...], list[Captured]](list), defaultdict[str, list[Tensor]](list)
+        layouts = [each.layout for each in records if each.layout is not None]
+        for batch, images, before in runs_of(self.batches if records else [], layouts, self.alone):
+            rows = defaultdict[Call, list[Captured]](list)
 
-            def see(attended: Attended, run: Running, kept: Kept = kept) -> None:
-                kept.see(attended, run)
+            def see(attended: Attended, run: Running, rows: dict[Call, list[Captured]] = rows) -> None:
+                for record in records:
+                    if record.layout is None and record.calls[0][0] == attended.name:
+                        own = by_convention(attended, run)
+                        rows[record.calls[0]].append(own.clone() if isinstance(own, Tensor) else own)
+                        break
+                    if record.layout is not None and attended.call in record.calls:
+                        rows[attended.call].append(attended.attention.detach().flatten(0, -3).clone())
+                        break
+                attended.query = attended.key = attended.value = None
                 layer = self.layers.get(attended.name)
-                if layer is None or run.first is None or attended.name not in names:
+                if layer is None or run.first is None or not any(each.name == attended.name for each in records):
                     return
                 moved = layer.moved_centers(run.first)
                 if moved is not None:
@@ -297,11 +347,15 @@ class ReadingPass:
             held = self.held or Held()
             with running(self.network, batch):
                 Watch(self.network, see, marked=held.marked).run(partial(held.call, self.network, batch))
-            for name in names:  # taken out, so that the last part is not held while all are joined
-                part = joined_calls(kept.attention.pop(name)) if name in kept.attention else UNSEEN
-                pieces.setdefault(name, []).append(part)
-                del part
-        return {name: joined_calls(each) for name, each in pieces.items()}, centers
+            for record in {each.calls: each for each in records}.values():
+                pieces[record.calls].append(attention_of(record, rows, images, before))
+        joined = {calls: joined_calls(each) for calls, each in pieces.items()}
+        found = dict[str, Captured]()
+        for record in records:
+            found[record.name] = attention = joined[record.calls]
+            if record.image is not None and isinstance(attention, Tensor) and record.layout is not None:
+                found[record.name] = attention.unflatten(0, (-1, record.layout.at.shape[-1]))[record.image].clone()
+        return found, centers
 
     def own_record(self, name: str, captured: dict[str, Captured], centers: Mapping[str, list[Tensor]]) -> Read:
         """The record of a layer of this project: its grid and its weights are its own."""
@@ -323,13 +377,17 @@ UNSEEN_CODE = Unread(
 UNSEEN = Unread("it attends in some runs of the network, and not in others")
 
 
-@on_the_cpu
-def where_tokens_lie(perturbed: Perturbed) -> PlacesByName | str:
-    """The places of the tokens of each attention, or why the run does not tell them."""
-    try:
-        return places(perturbed)
-    except Exception as error:  # a network may raise its own
-        return f"it does not run with noise on its input ({first_line(error)})"
+def attention_of(record: AttentionRecord, rows: dict[Call, list[Captured]], images: int, before: int) -> Captured:
+    """The attention (images and windows, heads, queries, keys) of a run of so many images, without those `before`."""
+    if any(not rows.get(call) for call in record.calls):
+        return UNSEEN
+    # Taken out, so that the last part is not held while all are joined.
+    parts = [each for call in record.calls for each in rows.pop(call)]
+    if record.layout is None:
+        return joined_calls(parts)
+    tensors = [each for each in parts if isinstance(each, Tensor)]
+    attention = record.layout.rows(tensors[0] if len(tensors) == 1 else torch.cat(tensors), images)
+    return Unread(NO_IMAGE) if attention is None else attention[before * record.layout.at.shape[-1] :]
 
 
 def literally(name: str) -> str:
@@ -349,47 +407,17 @@ def groups(names: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[str]
         yield group
 
 
-def head_axis(
-    replay: Replayed, places: Mapping[str, Places], shape: tuple[int, ...]
-) -> tuple[Replayed, HeadAxis | None]:
-    """The axis of heads: of rows at the same tokens, or of a reading that replays; else the second of four axes.
-
-    A reading with other heads than those at the same tokens is none: run alone, a core that takes queries, keys and
-    values has windows for heads.
-    """
-    told = axis_of_heads(places, shape[:-2])
-    if replay.matrices is None:
-        return replay, told or ((1, shape[1]) if len(shape) == 4 else None)
-    replays = replay.heads, len(replay.matrices)
-    # Both must say the same. A core run alone takes windows for heads, which the places of its tokens deny.
-    if told is None or told == replays:
-        return replay, replays
-    return Replayed(replay.residual, why=OTHER_HEADS), told
-
-
 @on_the_cpu
-def record(
-    name: str,
-    attention: Captured,
-    replay: Replayed,
-    found: PlacesByName | str,
-    shape: tuple[int, ...] | None,
-    axis: HeadAxis | None,
-    moved: bool,
-) -> Read:
-    """The record of a layer, from what was asked of it; `moved` says that images are not in front of its heads."""
+def read_of(record: AttentionRecord, attention: Captured, replay: Replayed) -> Read:
+    """The record of a layer, from what was asked of it."""
+    name, where, layout = record.name, record.where, record.layout
     weights = None if replay.matrices is None else (replay.matrices.dense(), replay.bias)
     notes = [] if weights is not None else [replay.why]
     if isinstance(attention, Unread):
         return Read(name, attention, replay=replay.residual, notes=tuple(notes))
-    heads = attention.shape[1]
-    if isinstance(found, str) or shape is None:
-        where: Placed | str = found if isinstance(found, str) else ALONE
-    else:
-        where = placed(found.get(name, {}), shape, *(axis or (1, heads)))
     if replay.why == CHANNELS and where != CHANNELS:  # run alone, channels may look like tokens
         notes = [MIXES_VALUES]
-    reordered = moved or (axis is not None and axis[0] != 1)
+    reordered = layout is not None and not layout.in_order
     if isinstance(where, str):
         return Read(name, attention, None, weights, replay.residual, tuple(notes), where, reordered=reordered)
     for tokens, order in ((-2, where.queries), (-1, where.keys)):

@@ -1,15 +1,15 @@
-"""Where in the input the queries, keys and values of each attention lie, asked of the run.
+"""Where in the input the queries, keys and values of each attention lie, and of which image: asked of the run.
 
 With attention silenced, a token carries only what reached it without attention. The input gets a small noise n, then
 the same noise times its row, and times its column: ramps. With d and d' the responses of a token to both, its centre is
 `r = <d', d> / |d|^2`, and its spread the root of `|d'|^2 / |d|^2 - r^2`. A token that depends on one row has spread 0.
-No patch size, order, number of leading tokens, window or shift is assumed.
+Two images run together, and the noise times the number of its image tells of which image a token is. No patch size,
+order, number of leading tokens, window or shift is assumed, nor an axis of images.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from enum import IntEnum
 from tempfile import SpooledTemporaryFile
 from typing import final
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from conv2attn.networks.reading.attended import Silence
 from conv2attn.networks.reading.lattice import apart, lattice, pooled
 from conv2attn.networks.reading.perturbed import Perturbed
-from conv2attn.networks.reading.responses import Key, Response, Runs, first_calls
+from conv2attn.networks.reading.responses import Call, Key, Response, Runs
 
 EPSILON = 1e-5
 """Size of the noise: in float64, far above rounding, and so small that the response is linear."""
@@ -35,36 +35,35 @@ NEARER = 0.5
 """A query stands at a key that is nearer than this share of the distance to the next one."""
 IN_MEMORY = 2**24
 """Bytes of queries, keys and values that are kept in memory while places are asked."""
+LEAK = 0.1
+"""What is off the number of an image by less than this depends on that image alone: some networks round to float32."""
+NONE, SEVERAL = -1, -2
+"""In place of the number of an image: a row responds to none, or to both."""
 NOTHING = "nothing of the input arrives here without attention"
 BLURRED = "the centres of its tokens do not fall into separate rows and columns"
-
-
-class Kind(IntEnum):
-    """What is known of the place of a token: none, one block of the input, a cell of a lattice, or nothing."""
-
-    NONE = 0
-    EXACT = 1
-    LATTICE = 2
-    UNKNOWN = 3
+SEVERAL_IMAGES = "a row of its attention takes in several images"
+PLACES_DIFFER = "its tokens lie elsewhere in another image: pass one image at a time"
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Places:
-    """`kind` (..., tokens) and `at` (..., tokens, axes), the cell among `sides`, -1 where there is none; `why` not.
+    """`at` (..., tokens, axes), the cell among `sides` of each token, -1 where there is none; `why` none is known.
 
-    `centre` (..., tokens, axes) is in the sides of the input, NaN where there is none; `axes` are those of the input.
+    `image` (...) is the image of each row. `centre` (..., tokens, axes) is in the sides of the input, NaN where there
+    is none; `axes` are those of the input. `exact` says that each token is one block of the input.
     """
 
-    kind: Tensor
     at: Tensor
+    image: Tensor
     sides: tuple[int, ...] = ()
     why: str = ""
     centre: Tensor | None = None
     axes: tuple[int, ...] = ()
+    exact: bool = False
 
 
-def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[str, dict[str, Places]]:
+def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[Call, dict[str, Places]]:
     """The places, from so many draws of noise, under a rule of silence."""
     shape = perturbed.shape
     assert shape is not None
@@ -77,8 +76,11 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[str, dict
         values = (torch.arange(side) // block + 0.5).double() * block / side
         return values.reshape([-1 if each == axis else 1 for each in range(len(shape))])
 
+    of_one = [1 if axis == perturbed.batch else side for axis, side in enumerate(shape)]
+
     def drawn() -> Tensor:
-        return torch.randn(shape, generator=generator, device="cpu", dtype=torch.float64)
+        # The same in all images, so that their centres differ by their places alone.
+        return torch.randn(of_one, generator=generator, device="cpu", dtype=torch.float64).expand(shape)
 
     first, responses, sizes = drawn() * EPSILON, dict[Key, Response](), dict[Key, float]()
     for draw in range(draws)[::-1]:  # the image itself comes last, and is then asked for blocks
@@ -92,9 +94,14 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[str, dict
             runs = Runs(file, perturbed, rule, image)
             for each in (noise, *(noise * ramp(axis, 1) for axis in axes)):
                 runs.add(each)
-            for key, (own, change, *ramped) in first_calls(runs, *range(runs.count)):
-                response = responses.setdefault(key, Response(torch.zeros(change.shape[:-1], dtype=torch.float64)))
-                response.squares = response.squares + (change * change).sum(-1)
+            if not draw and perturbed.images > 1:  # images are an axis like others
+                runs.add(first * ramp(perturbed.batch, 1))
+            for key, (own, change, *ramped) in runs.tokens(*range(runs.count)):
+                response = responses.setdefault(key, Response(torch.zeros(change.shape[:-1])))
+                response.squares = response.squares + (change * change).sum(-1).float()
+                if len(ramped) > len(axes):
+                    numbers = image_of(*response_sums(change, ramped.pop()), perturbed.images)
+                    response.images = numbers.to(torch.int16)
                 sizes[key] = float(own.pow(2).sum(-1).mean())
                 for axis, other in zip(axes, ramped, strict=True):
                     response.add(axis, change, other)
@@ -103,10 +110,21 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[str, dict
             if draw:
                 continue
             live = {key: responding(each, sizes[key], draws) for key, each in responses.items()}
+            for key, each in responses.items():
+                each.keep_fitting(live[key])
             told = {key: [clearness(each, axis, live[key]) for axis in axes] for key, each in responses.items()}
-            of_tokens = [each for (name, role), each in told.items() if role != "channels" and live[name, role].any()]
-            clearest = map(max, zip(*told.values(), strict=True))
-            of_channels = [axis for axis, clear in zip(axes, clearest, strict=True) if clear > CLEAR]
+            of_channels = [
+                axis for at, axis in enumerate(axes) if max((each[at] for each in told.values()), default=0.0) > CLEAR
+            ]
+            # Windows may be rows of the image, whose tokens lie apart along its columns alone: all rows together tell
+            # more. So would heads that are slices of the channels, but for an axis that channels of values lie along.
+            channels = [[each[at] for (_, role), each in told.items() if role == "channels"] for at in range(len(axes))]
+            wide = [max(each, default=0.0) < NEARLY_CLEAR for each in channels]
+            of_tokens = [
+                [clearness(each, axis, live[key], *own) for axis, *own in zip(axes, wide, strict=True)]
+                for key, each in responses.items()
+                if key[1] != "channels" and live[key].any()
+            ]
             telling = telling_axes(axes, of_tokens) or of_channels
             for axis in telling:
                 guesses = {key: blocks_of(each, axis, shape[axis], live[key]) for key, each in responses.items()}
@@ -117,12 +135,13 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[str, dict
 
                 while block := next_block(guesses, tried, fitting):
                     runs.add(first * ramp(axis, block))
-                    for key, (change, other) in first_calls(runs, 1, runs.count - 1):
+                    for key, (change, other) in runs.tokens(1, runs.count - 1):
                         responses[key].fit(axis, block, fits_blocks(change, other, block, shape[axis]))
+                        responses[key].keep_fitting(live[key])
                     tried.add(block)
-    found: dict[str, dict[str, Places]] = {}
-    for (name, role), response in responses.items():
-        found.setdefault(name, {})[role] = judged(response, telling, shape, live[name, role])
+    found: dict[Call, dict[str, Places]] = {}
+    for (call, role), response in responses.items():
+        found.setdefault(call, {})[role] = of_images(response, telling, shape, live[call, role])
     for roles in found.values():
         conclude(roles)
     return found
@@ -132,11 +151,11 @@ def responding(response: Response, size: float, draws: int) -> Tensor:
     """Which tokens respond at all; `size` is the mean square of a token without noise."""
     # Rounding answers too: of tokens that nothing reaches, changes are some units of float64 of what they are.
     largest = max(float(response.squares.max()) if response.squares.numel() else 0.0, 1e-9 * EPSILON**2 * size)
-    return response.squares > SILENT * draws * largest + 1e-300
+    return response.squares > SILENT * draws * largest
 
 
-def clearness(response: Response, axis: int, live: Tensor) -> float:
-    """How much further apart the centres of tokens are along an axis than each spreads.
+def clearness(response: Response, axis: int, live: Tensor, wide: bool = False) -> float:
+    """How much further apart the centres of tokens of a row, or of all where `wide`, are than each spreads.
 
     All channels of an image reach each of its tokens, so that their axis is not clear. Two patches that share an axis
     are at 1.7, and more of them further.
@@ -145,6 +164,7 @@ def clearness(response: Response, axis: int, live: Tensor) -> float:
         return 0.0
     centre, count = response.centre(axis), live.sum(-1, keepdim=True).clamp_min(1)
     mean = torch.where(live, centre, 0).sum(-1, keepdim=True) / count
+    mean = centre[live].mean() if wide else mean
     apart_by = float((centre - mean)[live].pow(2).mean().sqrt())
     return apart_by / (float(response.spread(axis)[live].median()) + 1e-6)
 
@@ -193,17 +213,77 @@ def fits_blocks(change: Tensor, ramped: Tensor, block: int, side: int) -> tuple[
     # weights.
     at = centre * side / block - 0.5
     fits = (spread < FLAT * block / side) & ((at - at.round()).abs() < OFF_BLOCK)
-    return fits & (change.shape[-1] > 1), at.round()
+    return fits & (change.shape[-1] > 1), at.round().to(torch.int16 if side // block < 2**15 else torch.int32)
 
 
-def judged(response: Response, axes: list[int], shape: tuple[int, ...], live: Tensor) -> Places:
-    """The places of one tensor."""
+def of_images(response: Response, axes: list[int], shape: tuple[int, ...], live: Tensor) -> Places:
+    """The places of one tensor, whose rows are of one image each."""
+    image = of_rows(torch.zeros_like(live).long() if response.images is None else response.images, live)
     nowhere = torch.full((*live.shape, max(len(axes), 1)), -1)
-    unknown = torch.where(live, int(Kind.UNKNOWN), int(Kind.NONE))
-    if not live.any():
-        return Places(torch.full(live.shape, int(Kind.UNKNOWN)), nowhere, why=NOTHING)
-    if not axes:
-        return Places(unknown, nowhere, why=BLURRED)
+    if bool((image == SEVERAL).any()):
+        return Places(nowhere, image, why=SEVERAL_IMAGES)
+    if not live.any() or not axes:
+        return Places(nowhere, image, why=BLURRED if live.any() else NOTHING)
+    # Rows of one image stand along one axis of the tensor, whose other axes are heads, windows and so on. Where they do
+    # not, all axes are one.
+    varying = [axis for axis in range(image.ndim) if bool((image != image.narrow(axis, 0, 1)).any())]
+    flat = len(varying) > 1
+    axis, lead = (0 if flat else max(varying, default=0)), (image.numel(),) if flat else tuple(image.shape)
+    if not lead:
+        axis, lead = 0, (1,)
+    line = image.reshape(lead).movedim(axis, 0).reshape(lead[axis], -1).amax(1)
+    at, centre, exact = nowhere.reshape(*lead, *nowhere.shape[-2:]), None, True
+    sides: tuple[int, ...] = ()
+    for number in sorted(set(line[line >= 0].tolist())):
+        rows = (line == number).nonzero().flatten()
+        part = response.rows(lead, axis, rows)
+        own, own_sides, own_centre, why = judged(part, axes, shape, live.reshape(*lead, -1).index_select(axis, rows))
+        if why:
+            return Places(nowhere, image, why=why)
+        if centre is None:
+            sides, exact, first = own_sides, part.exact, (own, own_centre)
+            centre = torch.full(at.shape, torch.nan, dtype=torch.float64)
+        elif not (exact and part.exact and own_sides == sides):
+            # Centres of blurred tokens depend a little on what an image shows. Tokens of two cells are at least a step
+            # apart, so that half a step tells them.
+            step = 1 / torch.tensor(sides)
+            apart_by = (first[1] - own_centre).abs() if first[1].shape == own_centre.shape else None
+            lost = apart_by is not None and bool((apart_by.isnan() != first[1].isnan()).any())
+            if apart_by is None or lost or bool((apart_by >= step / 2).any()):
+                return Places(nowhere, image, why=PLACES_DIFFER)
+            own = first[0]
+        at.index_copy_(axis, rows, own)
+        centre.index_copy_(axis, rows, own_centre)
+    if centre is None:
+        return Places(nowhere, image, why=NOTHING)
+    return Places(at.reshape(nowhere.shape), image, sides, "", centre.reshape(nowhere.shape), tuple(axes), exact)
+
+
+def response_sums(change: Tensor, ramped: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """`|d|^2`, `<d', d>` and `|d'|^2` of responses (..., width)."""
+    return (change * change).sum(-1), (ramped * change).sum(-1), (ramped * ramped).sum(-1)
+
+
+def image_of(squares: Tensor, along: Tensor, ramped: Tensor, count: int) -> Tensor:
+    """The one of so many images on which something depends, or SEVERAL, by responses to noise and to its ramp."""
+    centre = along / squares.clamp_min(1e-300)
+    spread = (ramped / squares.clamp_min(1e-300) - centre**2).clamp_min(0).sqrt()
+    at = centre * count - 0.5
+    return torch.where((spread * count < LEAK) & ((at - at.round()).abs() < LEAK), at.round().long(), SEVERAL)
+
+
+def of_rows(images: Tensor, live: Tensor) -> Tensor:
+    """The image of each row (...): that of all its tokens that respond, NONE or SEVERAL."""
+    most = torch.where(live, images.long(), NONE).amax(-1)
+    alike = (images == most[..., None]) | ~live
+    return torch.where(alike.all(-1), most, SEVERAL)
+
+
+def judged(
+    response: Response, axes: list[int], shape: tuple[int, ...], live: Tensor
+) -> tuple[Tensor, tuple[int, ...], Tensor, str]:
+    """The cells of the tokens of one image, the sides of their grid, their centres, and why none are known."""
+    nowhere = torch.full((*live.shape, len(axes)), -1)
     chosen = [response.fitting(axis, live) for axis in axes]
     # Blocks come first: they are certain. Centres are cut into a lattice only where no size of blocks fits.
     exact = [each for each in chosen if each is not None]
@@ -211,27 +291,25 @@ def judged(response: Response, axes: list[int], shape: tuple[int, ...], live: Te
         at = torch.stack([at for _, at in exact], -1).long()
         if apart(at, live):
             sides = tuple(shape[axis] // each[0] for axis, each in zip(axes, exact, strict=True))
-            kind = torch.where(live, int(Kind.EXACT), int(Kind.NONE))
             middle = ((at + 0.5) / torch.tensor(sides)).double().where(live[..., None], torch.nan)
-            return Places(kind, torch.where(live[..., None], at, -1), sides, "", middle, tuple(axes))
+            response.exact = True
+            return torch.where(live[..., None], at, -1), sides, middle, ""
     centre = torch.stack([response.centre(axis) for axis in axes], -1)
-    moments = torch.stack([response.along[axis] for axis in axes], -1)
-    weight = response.squares[..., None].expand_as(moments)
+    moments = torch.stack([response.along[axis] for axis in axes], -1).double()
+    weight = response.squares.double()[..., None].expand_as(moments)
     centre = pooled(moments, weight, centre, live).where(live[..., None], torch.nan)
     cells = lattice(centre, live)
-    if cells is None:
-        return Places(unknown, nowhere, why=BLURRED)
-    return Places(torch.where(live, int(Kind.LATTICE), int(Kind.NONE)), *cells, "", centre, tuple(axes))
+    return (nowhere, (), centre, BLURRED) if cells is None else (*cells, centre, "")
 
 
 def conclude(roles: dict[str, Places]) -> None:
     """Tokens that do not depend on the input have no place, if others of the same attention have one; nor has attention
     between channels."""
     channels = roles.pop("channels", None)
-    placed = [each for each in roles.values() if bool(((each.kind == Kind.EXACT) | (each.kind == Kind.LATTICE)).any())]
+    placed = [each for each in roles.values() if not each.why]
     for role, each in roles.items():
         if placed and each.why == NOTHING:
-            roles[role] = Places(torch.full_like(each.kind, int(Kind.NONE)), each.at)
+            roles[role] = Places(each.at, each.image)
     # Attention between channels: each channel of the values depends on one place, and their tokens on many.
     if channels is None or channels.why or roles["value"].why != BLURRED:
         return
@@ -240,14 +318,14 @@ def conclude(roles: dict[str, Places]) -> None:
     if grid and bool((channels.at != channels.at[..., :1, :]).any()):
         why = "it attends between channels, not between tokens"
         for role, each in roles.items():
-            roles[role] = Places(torch.full_like(each.kind, int(Kind.UNKNOWN)), each.at, why=why)
+            roles[role] = Places(each.at, each.image, why=why)
 
 
 def standing(queries: Places, keys: Places) -> Tensor | None:
     """The key at which each query stands, (..., queries); None where one has no place or stands between keys."""
-    if queries.centre is None or keys.centre is None or queries.kind.shape[:-1] != keys.kind.shape[:-1]:
+    if queries.centre is None or keys.centre is None or queries.at.shape[:-2] != keys.at.shape[:-2]:
         return None
-    if keys.kind.shape[-1] < 2:
+    if keys.at.shape[-2] < 2:
         return None
     # Half way between two keys a query stands at neither: nearness has to be clear.
     (first, second), at = (each.unbind(-1) for each in torch.cdist(queries.centre, keys.centre).topk(2, largest=False))

@@ -1,6 +1,5 @@
 """How the queries, keys and values of each attention respond to small noise, one attention at a time."""
 
-from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from os import SEEK_END
@@ -16,10 +15,12 @@ from conv2attn.networks.reading.watch import Watch
 ROLES = ("query", "key", "value")
 WEIGHTS = "weights"
 Shape = tuple[int, ...]
-Answer = tuple[str, int, str]
-"""The name of an attention, the number of a call of it in a run, and a role: one of `ROLES`, or its weights."""
-Key = tuple[str, str]
-"""The name of an attention and a role: one of `ROLES`, or "channels" of its values."""
+Call = tuple[str, int]
+"""The name of an attention, and the number of its call in a run."""
+Key = tuple[Call, str]
+"""A call and a role: one of `ROLES`, its weights, or the "channels" of its values."""
+LEAST = 1e-37
+"""Near the least number of float32: in place of a square that is zero."""
 
 
 @final
@@ -27,22 +28,40 @@ Key = tuple[str, str]
 class Response:
     """Sums over draws of the responses of one tensor: `squares` (..., tokens); by axis `along` and `ramped`.
 
-    `blocks` are by axis and side of a block which tokens fit one, and which.
+    `blocks` are by axis and side of a block which tokens fit one, and which; `images` are those of the tokens. Sums
+    are in float32, since they are kept of all layers.
     """
 
     squares: Tensor
     along: dict[int, Tensor] = field(default_factory=dict)
     ramped: dict[int, Tensor] = field(default_factory=dict)
     blocks: dict[int, dict[int, tuple[Tensor, Tensor]]] = field(default_factory=dict)
+    images: Tensor | None = None
+    exact: bool = False
+
+    def rows(self, lead: Shape, axis: int, rows: Tensor) -> "Response":
+        """Some rows along an axis of what is in front of the tokens, as a response of their own."""
+
+        def some(tensor: Tensor) -> Tensor:
+            return tensor.reshape(*lead, -1).index_select(axis, rows)
+
+        blocks = {a: {b: (some(fits), some(at)) for b, (fits, at) in each.items()} for a, each in self.blocks.items()}
+        along, ramped = ({a: some(each) for a, each in sums.items()} for sums in (self.along, self.ramped))
+        return Response(some(self.squares), along, ramped, blocks)
 
     def add(self, axis: int, change: Tensor, ramped: Tensor) -> None:
         """Adds the responses to one noise, and to its ramp along an axis."""
-        self.along[axis] = self.along.get(axis, 0) + (ramped * change).sum(-1)
-        self.ramped[axis] = self.ramped.get(axis, 0) + (ramped * ramped).sum(-1)
+        self.along[axis] = self.along.get(axis, 0) + (ramped * change).sum(-1).float()
+        self.ramped[axis] = self.ramped.get(axis, 0) + (ramped * ramped).sum(-1).float()
 
     def fit(self, axis: int, block: int, fits: tuple[Tensor, Tensor]) -> None:
         """Notes which tokens depend on one block of this side along an axis, and on which."""
         self.blocks.setdefault(axis, {})[block] = fits
+
+    def keep_fitting(self, live: Tensor) -> None:
+        """Keeps those blocks alone of which each live token depends on one."""
+        for axis, blocks in self.blocks.items():
+            self.blocks[axis] = {block: fits for block, fits in blocks.items() if bool(fits[0][live].all())}
 
     def fitting(self, axis: int, live: Tensor) -> tuple[int, Tensor] | None:
         """The smallest side of blocks of which each live token depends on one, and on which; None if there is none."""
@@ -51,11 +70,12 @@ class Response:
 
     def centre(self, axis: int) -> Tensor:
         """The centre of each token, in the side of the input."""
-        return self.along[axis] / self.squares.clamp_min(1e-300)
+        return self.along[axis].double() / self.squares.double().clamp_min(LEAST)
 
     def spread(self, axis: int) -> Tensor:
         """The standard deviation of what each token depends on."""
-        return (self.ramped[axis] / self.squares.clamp_min(1e-300) - self.centre(axis) ** 2).clamp_min(0).sqrt()
+        squares = self.ramped[axis].double() / self.squares.double().clamp_min(LEAST)
+        return (squares - self.centre(axis) ** 2).clamp_min(0).sqrt()
 
 
 @final
@@ -87,57 +107,55 @@ class Stored:
 class Runs:
     """The queries, keys, values and weights of each call of each attention in a run on a `base`, and how they change.
 
-    They stand in a `file`, by their `leads`: what is in front of the queries and keys of their attention.
+    They stand in a `file`, by their `keys`; `shapes` are those of the attention of each call.
     """
 
-    def __init__(self, file: IO[bytes], perturbed: Perturbed, rule: Rule, base: Tensor | None = None):
+    def __init__(self, file: IO[bytes], perturbed: Perturbed, rule: Rule | None, base: Tensor | None = None):
         self.stored, self.perturbed, self.rule, self.base = Stored(file), perturbed, rule, base
-        self.count, self.leads = 0, dict[Answer, Shape]()
+        self.count, self.keys, self.shapes = 0, list[Key](), dict[Call, Shape]()
         self.add(None)
 
     def add(self, noise: Tensor | None) -> None:
         """A run with this noise on the input, of which the changes are stored."""
-        calls, first = Counter[str](), self.count == 0
+        first = self.count == 0
 
-        def keep(answer: Answer, tensor: Tensor, lead: Shape) -> None:
+        def keep(key: Key, tensor: Tensor) -> None:
             if first:
-                self.leads[answer] = lead
+                self.keys.append(key)
             # Only changes are compared. Their difference is taken here, in float64, before anything is rounded.
-            change = tensor.double() if first else tensor.double() - self.stored.get("0", answer)
-            self.stored.put(f"{self.count}", answer, change)
+            change = tensor.double() if first else tensor.double() - self.stored.get("0", key)
+            self.stored.put(f"{self.count}", key, change)
 
         def see(attended: Attended, _: Running) -> None:
-            name, lead = attended.name, tuple(attended.attention.shape[:-2])
-            keep((name, calls[name], WEIGHTS), sums_of_rows(attended.attention)[..., None], lead)
+            self.shapes[attended.call] = tuple(attended.attention.shape)
+            keep((attended.call, WEIGHTS), sums_of_rows(attended.attention)[..., None])
             for role in ROLES:
                 tensor = getattr(attended, role)
                 if tensor is not None and tensor.is_floating_point():
-                    keep((name, calls[name], role), tensor, lead)
-            calls[name] += 1
+                    keep((attended.call, role), tensor)
 
         self.perturbed.run(Watch(self.perturbed.network, see, self.rule), noise, self.base)
         self.count += 1
 
-    def of(self, answer: Answer, *numbers: int) -> list[Tensor]:
+    def of(self, key: Key, *numbers: int) -> list[Tensor]:
         """The tensor of the first run, and its changes in others."""
-        return [self.stored.get(f"{number}", answer) for number in numbers]
+        return [self.stored.get(f"{number}", key) for number in numbers]
+
+    def tokens(self, *numbers: int) -> Iterator[tuple[Key, list[Tensor]]]:
+        """What runs of these numbers have stored of queries, keys and values.
+
+        Values come a second time, with their channels for tokens.
+        """
+        for call, role in self.keys:
+            if role == WEIGHTS:
+                continue
+            tensors = self.of((call, role), *numbers)
+            yield (call, role), tensors
+            if role == "value":
+                yield (call, "channels"), [each.mT for each in tensors]
 
 
 def sums_of_rows(attention: Tensor) -> Tensor:
     """A sum of each row, whose weights differ from key to key."""
     keys = torch.arange(1.0, attention.shape[-1] + 1, dtype=attention.dtype, device=attention.device).sqrt()
     return (attention.detach() @ keys).cpu()
-
-
-def first_calls(runs: Runs, *numbers: int) -> Iterator[tuple[Key, list[Tensor]]]:
-    """What runs of these numbers have stored of the first call of each attention, by role.
-
-    Values come a second time, with their channels for tokens.
-    """
-    for name, call, role in runs.leads:
-        if call or role == WEIGHTS:
-            continue
-        tensors = runs.of((name, call, role), *numbers)
-        yield (name, role), tensors
-        if role == "value":
-            yield (name, "channels"), [each.mT for each in tensors]

@@ -10,7 +10,6 @@ way is asked in two parts: what each softmax is of must answer noise on the prod
 softmaxes. What is linear between these answers in proportion, and tells each key by itself.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from tempfile import SpooledTemporaryFile
@@ -21,7 +20,7 @@ from torch import Tensor
 from conv2attn.networks.reading.attended import Attended, Running, Silence
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.places import EPSILON, IN_MEMORY
-from conv2attn.networks.reading.responses import Stored
+from conv2attn.networks.reading.responses import Call, Stored
 from conv2attn.networks.reading.watch import Marked, Softmaxed, Watch
 
 SMALL = 1e-6
@@ -48,32 +47,31 @@ NO_VALUES = (
     "multiply values by matmul, einsum or fused attention"
 )
 
-Call = tuple[str, int]
-"""The name of an attention, and the number of its call."""
 Numbers = Mapping[int, bool]
 """The numbers in a run of products or softmaxes, and whether their columns are queries."""
 Change = Callable[[Tensor], Tensor]
 """What is added to scores or weights (..., queries, keys)."""
-Use = Callable[[Call, Attended], None]
+Use = Callable[[Attended, Running], None]
 
 
-def unordered(alone: Perturbed) -> dict[str, str]:
-    """The reasons why the order of the queries and keys of attention is not known, by its name."""
-    reasons, unseen = dict[str, str](), set[str]()
+def unordered(alone: Perturbed) -> dict[Call, str]:
+    """The reasons why the order of the queries and keys of attention is not known, by its calls."""
+    reasons, unseen = dict[Call, str](), set[Call]()
     of_scores, of_softmaxes = dict[Call, Numbers](), dict[Call, Numbers]()
 
-    def look(call: Call, attended: Attended) -> None:
+    def look(attended: Attended, _: Running) -> None:
+        call = attended.call
         if not attended.multiplies:
-            reasons[call[0]] = NO_VALUES
+            reasons[call] = NO_VALUES
         elif attended.scores:
             of_scores[call] = attended.scores
             of_softmaxes[call] = dict.fromkeys(attended.softmaxes, any(attended.scores.values()))
         elif attended.query is None and attended.value is not None:
-            unseen.add(call[0])
+            unseen.add(call)
 
     weigh(alone, look)
     # The whole way is asked first, since most layers answer it, and whatever stands between is in it.
-    doubtful = out_of_order(alone, {call: each for call, each in of_scores.items() if call[0] not in reasons})
+    doubtful = out_of_order(alone, {call: each for call, each in of_scores.items() if call not in reasons})
     # Mixed heads answer the whole way by sums over heads, each with a c of its own, and no two numbers explain these.
     # The halves are linear where heads are mixed by layers, so that each column answers by its own factor exactly.
     halves = {call: of_softmaxes[call] for call in doubtful if of_softmaxes[call]}
@@ -87,11 +85,11 @@ def unordered(alone: Perturbed) -> dict[str, str]:
     # Where weights are sparse by hand, more keys have some of equal scores.
     few = {call: of_scores[call] for call, why in doubtful.items() if why == FEW_KEYS and call not in halves}
     doubtful |= dict.fromkeys(few, "") | out_of_order(alone, few, even=True)
-    silent = unseen | {name for (name, _), why in doubtful.items() if why == NO_ANSWER}
-    answering = answering_input(alone) if silent else set[str]()  # attention by positions alone answers neither
-    for (name, _), why in doubtful.items():
-        if why and (why != NO_ANSWER or name in answering):
-            reasons.setdefault(name, why)
+    silent = unseen | {call for call, why in doubtful.items() if why == NO_ANSWER}
+    answering = answering_input(alone) if silent else set[Call]()  # attention by positions alone answers neither
+    for call, why in doubtful.items():
+        if why and (why != NO_ANSWER or call in answering):
+            reasons.setdefault(call, why)
     return dict.fromkeys(answering & unseen, UNSEEN_SCORES) | reasons
 
 
@@ -122,9 +120,9 @@ def out_of_order(
         stored = Stored(file)
         for run, change in (CHANGES | {BESIDE: noise} if behind else CHANGES).items():
 
-            def keep(call: Call, attended: Attended, run: str = run) -> None:
-                if call in calls and not front:
-                    stored.put(run, call, attended.own.double())
+            def keep(attended: Attended, _: Running, run: str = run) -> None:
+                if attended.call in calls and not front:
+                    stored.put(run, attended.call, attended.own.double())
 
             def marked(number: int, product: Tensor, run: str = run, change: Change = change) -> Tensor:
                 if number not in of_products or (behind and run != BESIDE):
@@ -260,34 +258,23 @@ def why_columns(own: Tensor, moved: Tensor, by_key: Tensor, shares: bool = True)
 
 def weigh(alone: Perturbed, use: Use, marked: Marked | None = None, softmaxed: Softmaxed | None = None) -> None:
     """Passes on each call of each attention of a silenced run."""
-    calls = Counter[str]()
-
-    def see(attended: Attended, _: Running) -> None:
-        calls[attended.name] += 1
-        use((attended.name, calls[attended.name] - 1), attended)
-
-    alone.run(Watch(alone.network, see, Silence(), marked=marked, softmaxed=softmaxed))
+    alone.run(Watch(alone.network, use, Silence(), marked=marked, softmaxed=softmaxed))
 
 
-def answering_input(alone: Perturbed) -> set[str]:
-    """The names of attention that changes with the input."""
-    first, answering = dict[Call, Tensor](), set[str]()
+def answering_input(alone: Perturbed) -> set[Call]:
+    """The calls of attention that changes with the input."""
+    first, answering = dict[Call, Tensor](), set[Call]()
     if alone.shape is None:
         return answering
-    calls = Counter[str]()
 
     def keep(attended: Attended, _: Running) -> None:
-        call = attended.name, calls[attended.name]
-        calls[attended.name] += 1
         sums = (attended.own.double() * noise(attended.own)).sum((-1, -2))
-        if call in first and not torch.equal(first[call], sums):
-            answering.add(call[0])
-        first.setdefault(call, sums)
+        if not torch.equal(first.setdefault(attended.call, sums), sums):
+            answering.add(attended.call)
 
     added = EPSILON * torch.randn(
         alone.shape, generator=torch.Generator().manual_seed(5), device="cpu", dtype=torch.float64
     )
     for moved in (None, added):
-        calls.clear()
         alone.run(Watch(alone.network, keep), moved)
     return answering

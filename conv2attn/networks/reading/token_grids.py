@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from conv2attn.networks.reading.places import NEARER, Kind, Places
+from conv2attn.networks.reading.layouts import SAME_PLACES, Located
+from conv2attn.networks.reading.places import NEARER, PLACES_DIFFER, SEVERAL_IMAGES
 from conv2attn.networks.reading.records import Tokens, Windows
-from conv2attn.networks.reading.token_centres import is_exact
 from conv2attn.theory.basis import AttentionGrid, Sides, Sites
 
 Cells = NDArray[np.int64]
@@ -19,7 +19,6 @@ WHERE_UNKNOWN = "lie is not known"
 APART = "its queries and keys stand on different parts of the input"
 VALUES_APART = "its keys and values stand on different parts of the input"
 DIFFERENT_ORDERS = "its heads have their tokens in different orders"
-SAME_PLACES = "rows of one image lie at the same tokens on two axes, and nothing tells which are its heads"
 BETWEEN = "its queries stand between its keys"
 ONE_SIDE = "more tokens without a place stand among its keys than among its queries, or fewer (memory, bias_k)"
 
@@ -34,37 +33,47 @@ class Placed:
     keys: Tensor | None = None
 
 
-def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: int) -> Placed | str:
-    """The tokens of attention of this shape (..., queries, keys) on one image, or why they are not known.
+def placed(
+    queries: Located | str | None,
+    keys: Located | str | None,
+    values: Located | str | None,
+    shape: tuple[int, int],
+    at: Tensor,
+) -> Placed | str:
+    """The tokens of attention with so many queries and keys on one image, or why they are not known.
 
     Args:
-        axis, heads: that of heads among the axes in front of queries and keys, and their number.
+        at: the rows of each head and window of the image, among those that are located.
     """
-    keys = roles.get("key") or roles.get("value")
-    queries = roles.get("query") or (keys if shape[-1] == shape[-2] else None)
+    keys = values if keys is None else keys
+    queries = (keys if shape[-1] == shape[-2] else None) if queries is None else queries
     if keys is None or queries is None:
         return "its queries and keys were not seen, so that nothing tells where its tokens lie"
-    found: list[tuple[Cells, Sides]] = []
-    for role, each, count in (("queries", queries, shape[-2]), ("keys", keys, shape[-1])):
-        cells = cells_of(each, shape[:-2], axis, heads, count)
-        if isinstance(cells, str):
-            return cells if cells.startswith("it ") else f"where its {role} {WHERE_UNKNOWN}: {cells}"
-        found.append((cells, each.sides))
-    (at_queries, query_sides), (at_keys, key_sides) = found
-    values = roles.get("value", keys)
-    at_values = cells_by_head(values, shape[:-2], axis, heads, shape[-1])
+    found: list[tuple[Cells, Located]] = []
+    for role, each in (("queries", queries), ("keys", keys)):
+        if isinstance(each, str):
+            plain = each.startswith("it ") or each in (PLACES_DIFFER, SEVERAL_IMAGES)
+            return each if plain else f"where its {role} {WHERE_UNKNOWN}: {each}"
+        cells = each.cells[at]
+        if not bool((cells == cells[:1]).all()):
+            return f"where its {role} {WHERE_UNKNOWN}: {DIFFERENT_ORDERS}"
+        found.append((cells[0].numpy(), each))
+    (at_queries, queries), (at_keys, keys) = found
+    query_sides, key_sides = queries.sides, keys.sides
     # Weights of a key multiply the value in its column. A value of another place is another layer than the matrices
     # say.
-    if not isinstance(at_values, str) and values.sides == key_sides and are_apart(at_values, at_keys):
-        return VALUES_APART
+    if isinstance(values, Located) and values.sides == key_sides:
+        at_values = values.cells[at].numpy()
+        if ((at_values >= 0) & (at_keys >= 0) & (at_values != at_keys)).any():
+            return VALUES_APART
     if not (at_keys >= 0).any() or not (at_queries >= 0).any():
         role = "queries" if (at_keys >= 0).any() else "keys"
         return f"its {role} have no place in the input: they are class tokens, text beside it, or the like"
     if len(at_keys) == 1:
-        orders = [order_of_tokens(each[0], prod(sides)) for each, sides in found]
+        orders = [order_of_tokens(each[0], prod(located.sides)) for each, located in found]
         leading = {int((each < 0).sum()) for each in (at_queries, at_keys)}
         if len(leading) == 1 and all(order is not None for order in orders):
-            lines = lines_of(queries, at_queries[0]), lines_of(keys, at_keys[0])
+            lines = lines_of(queries, at), lines_of(keys, at)
             sites = None
             if shape[-2] < shape[-1]:
                 sites = sites_between(*lines)
@@ -74,7 +83,7 @@ def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: i
                 return APART
             return Placed(Tokens(key_sides, leading.pop(), sites=sites), *orders)
         # Queries that are some of the tokens (pooled, or every other one) have cells among those of the keys.
-        exact = query_sides == key_sides and is_exact(queries) and is_exact(keys)
+        exact = query_sides == key_sides and queries.exact and keys.exact
         if exact and len(leading) == 1 and orders[1] is not None and shape[-2] < shape[-1]:
             sites = sites_of(at_queries[0][at_queries[0] >= 0], key_sides)
             if sites is not None:
@@ -91,42 +100,6 @@ def placed(roles: dict[str, Places], shape: tuple[int, ...], axis: int, heads: i
     return Placed(Tokens(window_sides(at_keys, key_sides), 0, Windows(at_keys, grid)))
 
 
-def cells_of(places: Places, lead: tuple[int, ...], axis: int, heads: int, count: int) -> Cells | str:
-    """The cell of each token, (rows, tokens), -1 where it has no place; or why they are not known."""
-    cells = cells_by_head(places, lead, axis, heads, count)
-    if isinstance(cells, str):
-        return cells
-    return cells[0] if bool((cells == cells[:1]).all()) else DIFFERENT_ORDERS
-
-
-def are_apart(first: Cells, second: Cells) -> bool:
-    """Whether a token has two cells."""
-    return bool(((first >= 0) & (second >= 0) & (first != second)).any())
-
-
-def cells_by_head(places: Places, lead: tuple[int, ...], axis: int, heads: int, count: int) -> Cells | str:
-    """The cell of each token for each head, (heads, rows, tokens); values of a head that are nothing have none."""
-    if places.why:
-        return places.why
-    flat = torch.full(places.kind.shape, -1)
-    known = (places.kind == Kind.EXACT) | (places.kind == Kind.LATTICE)
-    code = torch.zeros_like(flat)
-    for along, side in enumerate(places.sides):
-        code = code * side + places.at[..., along]
-    flat = torch.where(known, code, flat)
-    if flat.ndim != len(lead) + 1 or flat.shape[-1] != count:
-        if len(lead) < flat.ndim - 1 or flat.shape[-1] != count:
-            return "its tokens and its attention have other axes"
-        flat = flat.reshape(*[1] * (len(lead) + 1 - flat.ndim), *flat.shape)
-    try:
-        flat = flat.expand(*lead, count)
-    except RuntimeError:
-        return "its tokens and its attention have other axes"
-    split = flat if len(lead) > 1 else flat.reshape((-1, heads, count) if axis == 1 else (heads, -1, count))
-    cells: Cells = split.movedim(axis, 0).reshape(heads, -1, count).numpy()
-    return cells
-
-
 def order_of_tokens(cells: Cells, number: int) -> Tensor | None:
     """The order of tokens without a place, then of all cells; None where a cell has no token or several."""
     at = np.argsort(cells, kind="stable")
@@ -135,12 +108,13 @@ def order_of_tokens(cells: Cells, number: int) -> Tensor | None:
     return torch.from_numpy(at) if whole else None
 
 
-def lines_of(places: Places, cells: Cells) -> list[Tensor]:
+def lines_of(located: Located, at: Tensor) -> list[Tensor]:
     """The centres of rows, of columns and so on, in sides of the input, of tokens that fill a lattice."""
-    assert places.centre is not None
-    at = np.argsort(cells, kind="stable")[int((cells < 0).sum()) :]
-    centre = places.centre.reshape(-1, *places.centre.shape[-2:]).mean(0)[at].unflatten(0, places.sides)
-    each = (centre[..., axis].movedim(axis, 0).reshape(side, -1) for axis, side in enumerate(places.sides))
+    assert located.centre is not None
+    cells = located.cells[at.flatten()[0]]
+    order = cells.argsort(stable=True)[int((cells < 0).sum()) :]
+    centre = located.centre[at.flatten()].mean(0)[order].unflatten(0, located.sides)
+    each = (centre[..., axis].movedim(axis, 0).reshape(side, -1) for axis, side in enumerate(located.sides))
     return [line.median(1).values for line in each]
 
 
@@ -149,10 +123,10 @@ def step_of(line: Tensor) -> float:
     return float(line.diff().median()) if len(line) > 1 else inf
 
 
-def at_one_place(queries: Places, keys: Places, of_queries: list[Tensor], of_keys: list[Tensor]) -> bool:
+def at_one_place(queries: Located, keys: Located, of_queries: list[Tensor], of_keys: list[Tensor]) -> bool:
     """Whether queries are less than a step between keys away from the keys of their cells: convolutions blur both."""
     pairs = zip(of_queries, of_keys, strict=True)
-    return (is_exact(queries) and is_exact(keys)) or all(float((q - k).abs().max()) < step_of(k) for q, k in pairs)
+    return (queries.exact and keys.exact) or all(float((q - k).abs().max()) < step_of(k) for q, k in pairs)
 
 
 def in_cells(queries: list[Tensor], keys: list[Tensor]) -> bool:

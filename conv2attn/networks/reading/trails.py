@@ -162,15 +162,28 @@ def of_einsum(first: str, second: str, output: str, one: Tensor, other: Tensor) 
     def size(letters: list[str]) -> int:
         return torch.Size(sizes[letter] for letter in letters).numel()
 
-    def matrix(term: str, factor: Tensor, before: list[str], behind: list[str]) -> Tensor:
-        moved = factor.permute([term.index(letter) for letter in (*lead, *before, *behind)])
-        return moved.reshape(*(sizes[letter] for letter in lead), size(before), size(behind))
+    # Heads of queries that share their keys stand among the rows: one of these axes has as many tokens as there are
+    # keys, and not all of them together, as rows and columns of pixels have. Keys are columns of scores, and what
+    # attention and its values have in common.
+    ends = {size(end) for end in (columns, common)}
+    queries = [letter for letter in rows if sizes[letter] in ends]
+    heads = [letter for letter in rows if letter not in queries]
+    if len(queries) == 1 and size(rows) not in ends:
+        rows = queries
+    else:
+        heads = []
 
-    letters = [*lead, *rows, *columns]
+    def matrix(term: str, factor: Tensor, before: list[str], behind: list[str]) -> Tensor:
+        own = [letter for letter in heads if letter in term]
+        moved = factor.permute([term.index(letter) for letter in (*lead, *own, *before, *behind)])
+        front = [*(sizes[letter] for letter in lead), *(sizes[letter] if own else 1 for letter in heads)]
+        return moved.reshape(*front, size(before), size(behind))
+
+    letters = [*lead, *heads, *rows, *columns]
 
     def canonical(result: Tensor) -> Tensor:
         moved = result.permute([output.index(letter) for letter in letters])
-        return moved.reshape(*(sizes[letter] for letter in lead), size(rows), size(columns))
+        return moved.reshape(*(sizes[letter] for letter in (*lead, *heads)), size(rows), size(columns))
 
     def back(result: Tensor) -> Tensor:
         apart = result.reshape([sizes[letter] for letter in letters])

@@ -21,6 +21,7 @@ from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.copies import evaluating
 from conv2attn.networks.fused import sdpa_by_formula, watched_flex
 from conv2attn.networks.reading.attended import Attended, Opened, Rule, Running, Scores, Silence, innermost, is_turned
+from conv2attn.networks.reading.decisions import Decisions
 from conv2attn.networks.reading.trails import (
     MOST_PRODUCTS,
     MatrixProduct,
@@ -64,23 +65,32 @@ class Watch(TorchFunctionMode):
         blind: Callable[[str], bool] = lambda name: False,
         marked: Marked | None = None,
         softmaxed: Softmaxed | None = None,
+        gates: bool = False,
+        decisions: Decisions | None = None,
     ):
         """Takes what to do; `blind` says which layers of this project are seen without content, and forced.
 
         `marked` takes the number in the run of a product that may be of queries and keys, and the product: what it is
-        to be; `softmaxed` the number of a softmax, its scores, and itself.
+        to be; `softmaxed` the number of a softmax, its scores, and itself. `gates` says that also softmaxes are seen of
+        which no product is known, neither of queries and keys nor with values, and which are not square.
+        `decisions` are those of another run.
         """
         super().__init__()
         # Names are taken once: some networks build modules while they run, which then have no name and are not watched.
         self.names = {module: name or "(root)" for name, module in network.named_modules()}
         self.own = {each for each in self.names if isinstance(each, MultiHeadSelfAttention)}
         self.network, self.see, self.rule, self.blind = network, see, rule, blind
-        self.silent = isinstance(rule, Silence)
+        self.silent, self.gates = isinstance(rule, Silence), gates
         self.running: list[Running] = []
         self.marked, self.softmaxed, self.run_itself = marked, softmaxed, object()
         self.seeing, self.unseen = False, Counter[nn.Module]()
         self.opened, self.scores = dict[int, Opened](), dict[int, Scores]()
-        self.numbers = 0
+        self.numbers, self.calls, self.decisions = 0, Counter[str](), decisions
+
+    @property
+    def changes(self) -> bool:
+        """Whether a run under it computes other numbers than the network does."""
+        return self.rule is not None or self.marked is not None or self.softmaxed is not None
 
     def run(self, call: Callable[[], Any], seed: int = SEED) -> Any:
         """The result of a call of the network, in evaluation mode, without gradients and with a seed of its own.
@@ -113,7 +123,7 @@ class Watch(TorchFunctionMode):
                 return
             images = len(first) if first.ndim > module.dimensions + 1 else 1
             attention = module.attention(first).expand(images, -1, -1, -1)
-            self.see(Attended(self.names[module], attention), self.running[-1])
+            self.see(self.numbered(Attended(self.names[module], attention)), self.running[-1])
 
     def ended(self, module: nn.Module, _: Any, output: Any) -> Any:
         """A hook for the end of a module: weights that do not leave it have met no values, and are passed on.
@@ -127,7 +137,10 @@ class Watch(TorchFunctionMode):
             # Weights may meet their values in the module around: those that leave this one as its output still wait.
             if running in opened.running and (last or number not in leaving):
                 del self.opened[number]
-                if opened.weights.ndim > 2:
+                # Without products in its scores it is a gate, experts or classes, if it meets no values, but where it
+                # has as many queries as keys.
+                square = opened.weights.shape[-1] == opened.weights.shape[-2]
+                if opened.weights.ndim > 2 and (opened.products or square or self.gates):
                     weights = opened.weights.mT if opened.columns else opened.weights
                     place = innermost(opened.running)
                     attended = self.attended(weights, place, **self.operands(weights, opened))
@@ -174,6 +187,8 @@ class Watch(TorchFunctionMode):
             return self.multi_head(args, kwargs)
         factors = as_matrix_product(func, args, kwargs)
         result = func(*args, **kwargs)
+        if self.decisions is not None:
+            result = self.decisions.decided(func, result, args, kwargs)
         if factors is not None:
             return self.multiplied(factors, result)
         below = [each for each in tensors_in((args, kwargs)) if trail_of(each, self.run_itself) is not None]
@@ -208,16 +223,24 @@ class Watch(TorchFunctionMode):
             return None
         place.times += 1
         name = self.names[place.module] + (f"#{place.times}" if place.times > 1 else "")
-        seen = Attended(name, attention, **operands)
-        if self.rule is not None:
+        seen = self.numbered(Attended(name, attention, **operands))
+        if isinstance(self.rule, Silence):
+            seen.attention = self.rule(name, attention, seen.number).to(attention)
+        elif self.rule is not None:
             seen.attention = self.rule(name, attention).to(attention)
         return seen
+
+    def numbered(self, attended: Attended) -> Attended:
+        """The attention with the number of its call."""
+        attended.number = self.calls[attended.name]
+        self.calls[attended.name] += 1
+        return attended
 
     def fused(self, args: Any, kwargs: Any) -> Tensor:
         """Fused attention by its formula, whose steps are seen; its own result where nothing changes."""
         with self:
             output = sdpa_by_formula(*args, **kwargs)
-        unchanged = not (self.rule or self.marked or self.softmaxed)
+        unchanged = not self.changes
         return F.scaled_dot_product_attention(*args, **kwargs) if unchanged else output
 
     def multi_head(self, args: Any, kwargs: Any) -> Any:
@@ -233,7 +256,7 @@ class Watch(TorchFunctionMode):
                 output, weights = F.multi_head_attention_forward(**(named | {"need_weights": True}))
         finally:
             module.has_torch_function = asks
-        if not (self.rule or self.marked or self.softmaxed):
+        if not self.changes:
             return F.multi_head_attention_forward(**named)
         return output, weights if named["need_weights"] else None
 

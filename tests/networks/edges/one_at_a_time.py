@@ -21,7 +21,7 @@ def most_alive(ask, monkeypatch):
     """How much attention, of layers and of parts of the images, is there when a layer's parts are joined, and when its
     record is made."""
     monkeypatch.setattr(phase, "AT_ONCE", 1)
-    made, counts, record, joined = [], [], phase.record, phase.joined_calls
+    made, counts, record, joined, part_of = [], [], phase.read_of, phase.joined_calls, phase.attention_of
 
     def count():
         counts.append(sum(each() is not None for each in made))
@@ -38,8 +38,14 @@ def most_alive(ask, monkeypatch):
         count()
         return record(*args)
 
+    def part(*args):
+        of_run = part_of(*args)
+        made.append(weakref.ref(of_run))
+        return of_run
+
     monkeypatch.setattr(phase, "joined_calls", kept)
-    monkeypatch.setattr(phase, "record", counted)
+    monkeypatch.setattr(phase, "attention_of", part)
+    monkeypatch.setattr(phase, "read_of", counted)
     ask()
     assert (len(counts), len(made)) == (2 * 3, 3 * 3)  # two parts of two images, and all four
     return max(counts)

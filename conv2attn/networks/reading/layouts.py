@@ -1,0 +1,244 @@
+"""Of which image, head and window each row of each attention is: asked of two images that run together.
+
+Noise in one image alone moves its own rows. Rows of one image whose tokens lie in the same cells are heads, and others
+are windows, whatever axes they stand on. A module may be called several times: calls that have rows of some images
+alone are one attention together, and each other call is one of its own.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from tempfile import SpooledTemporaryFile
+from typing import final
+
+import torch
+from torch import Tensor
+
+from conv2attn.networks.reading.perturbed import Perturbed
+from conv2attn.networks.reading.places import (
+    EPSILON,
+    IN_MEMORY,
+    NONE,
+    SEVERAL,
+    SEVERAL_IMAGES,
+    SILENT,
+    Places,
+)
+from conv2attn.networks.reading.responses import Call, Runs, Shape
+
+NO_IMAGE = "the order of images in the rows of its attention is not known: pass one image at a time"
+OTHER_AXES = "its tokens and its attention have other axes"
+SAME_PLACES = "rows of one image lie at the same tokens on two axes, and nothing tells which are its heads"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where rows (queries, keys) of an attention stand: `at` (images, heads, windows) among those of its `calls`."""
+
+    calls: tuple[Call, ...]
+    at: Tensor
+
+    @property
+    def in_order(self) -> bool:
+        """Whether images come first, then heads, then windows."""
+        return bool((self.at.flatten() == torch.arange(self.at.numel())).all())
+
+    def of_images(self, count: int) -> Tensor | None:
+        """The same for so many images; None where only a run of as many as these tells it."""
+        images, inner = len(self.at), int((self.at[1:] - self.at[:1]).flatten()[0]) if len(self.at) > 1 else 0
+        if images == count:
+            return self.at
+        if images == 1:  # what stands in front of one image says nothing of others
+            return self.at if count == 1 else None
+        # Rows stand as (outer, images, inner) on one axis: images in front have all that is theirs inside.
+        own = self.at[0]
+        fits = inner > 0 and bool((self.at[1] - own == inner).all()) and bool((own // inner % images == 0).all())
+        if len(self.calls) > 1 or not fits:
+            return None
+        block, inside = own // (images * inner), own % inner
+        return torch.stack([(block * count + image) * inner + inside for image in range(count)])
+
+    def rows(self, attention: Tensor, count: int) -> Tensor | None:
+        """Rows (rows, queries, keys) of so many images as (images and windows, heads, queries, keys)."""
+        at = self.of_images(count)
+        if at is None or at.numel() != len(attention):
+            return None
+        order = at.transpose(1, 2).flatten()
+        ordered = attention if torch.equal(order, torch.arange(len(order))) else attention[order.to(attention.device)]
+        return ordered.unflatten(0, (-1, at.shape[1]))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Located:
+    """The `cells` (rows, tokens) of the queries, keys or values of an attention, on a grid of `sides`; -1 nowhere.
+
+    `centre` (rows, tokens, axes) is in the sides of the input, if it is known; `exact` says that tokens are blocks.
+    """
+
+    cells: Tensor
+    sides: Shape
+    centre: Tensor | None
+    exact: bool
+
+
+def images_of_rows(pair: Perturbed) -> tuple[dict[Call, Tensor], dict[Call, Shape]]:
+    """The image of each row of each call, by its axes in front of queries and keys, NONE or SEVERAL; and its shape."""
+    found, shapes = dict[Call, Tensor](), dict[Call, Shape]()
+    for each in (pair, *pair.others()):
+        if not each.has_images:
+            continue
+        images, shapes = answering(each)
+        for call, image in images.items():
+            if call not in found or not bool((found[call] >= 0).any()):
+                found[call] = image
+        if all(bool((image >= 0).any()) for image in found.values()):
+            break
+    return found, shapes
+
+
+def answering(pair: Perturbed) -> tuple[dict[Call, Tensor], dict[Call, Shape]]:
+    """For each call, the image on which each row of its own run depends; and its shape."""
+    generator = torch.Generator().manual_seed(2)
+    assert pair.shape is not None
+    noise = torch.randn(pair.shape, generator=generator, device="cpu", dtype=torch.float64) * EPSILON
+    found = dict[Call, Tensor]()
+    with SpooledTemporaryFile(IN_MEMORY) as file:
+        runs = Runs(file, pair, None)
+        for image in range(pair.images):
+            # What other images make of their numbers stays the same to the last bit, so that any answer is one.
+            alone = torch.zeros_like(noise)
+            alone.narrow(pair.batch, image, 1).copy_(noise.narrow(pair.batch, image, 1))
+            runs.add(noise if pair.images == 1 else alone)
+        numbers = range(1, 1 + pair.images)
+        squares = {key: torch.stack([t.pow(2).sum((-1, -2)) for t in runs.of(key, *numbers)]) for key in runs.keys}
+    # Axes that an answer lacks could be those of images or of heads: where others have all, it is not asked.
+    by_axes = sorted(squares.items(), key=lambda item: item[1][0].ndim != len(runs.shapes[item[0][0]]) - 2)
+    for (call, _), each in by_axes:
+        lead = runs.shapes[call][:-2]
+        if each[0].ndim != len(lead) and call in found and bool(found[call].any()):
+            continue
+        of_images = as_rows(each, lead)
+        if of_images is not None:
+            live = of_images > SILENT * float(of_images.max())
+            found[call] = found[call] | live if call in found else live
+    # A row that answers noise in several images mixes them: statistics of the batch, or keys of another image.
+    several = {call: live.sum(0) > 1 for call, live in found.items()}
+    images = {
+        call: torch.where(several[call], SEVERAL, torch.where(live.any(0), live.long().argmax(0), NONE))
+        for call, live in found.items()
+    }
+    return images, runs.shapes
+
+
+def as_rows(tensor: Tensor, lead: Shape) -> Tensor | None:
+    """A tensor (..., *lead of a query, key or value) with the axes of the attention; None where these do not fit."""
+    front, own = tensor.shape[:1], tuple(tensor.shape[1:])
+    if prod(own) == prod(lead):
+        return tensor.reshape(*front, *lead)
+    ones = [1] * (len(lead) - len(own))
+    for shape in ((*ones, *own), (*own, *ones)):  # as products broadcast; or of one head, with the images in front
+        try:
+            return tensor.reshape(*front, *shape).expand(*front, *lead)
+        except RuntimeError:
+            continue
+    return None
+
+
+def joined(calls: Sequence[Call], images: Mapping[Call, Tensor], count: int) -> list[tuple[Call, ...]]:
+    """The calls of each attention.
+
+    A call with rows of some images alone joins the first attention of its module that has fewer rows of these images
+    than of others.
+    """
+    groups, totals, waiting = list[list[Call]](), list[Tensor](), defaultdict[str, list[int]](list)
+    for call in calls:
+        image = images.get(call)
+        known = image is not None and not bool((image < 0).any())
+        own = image.flatten().bincount(minlength=count) if known and image is not None else torch.zeros(count)
+        partial = bool(own.min() < own.max())
+        for place in waiting[module_of(call)] if partial else ():
+            total = totals[place]
+            if total.min() < total.max() and bool((total[own > 0] < total.max()).all()):
+                groups[place].append(call)
+                totals[place] = total + own
+                break
+        else:
+            if partial:
+                waiting[module_of(call)].append(len(groups))
+            groups.append([call])
+            totals.append(own)
+    return [tuple(each) for each in groups]
+
+
+def module_of(call: Call) -> str:
+    """The name of the module that attends in a call."""
+    return call[0].split("#")[0]
+
+
+def located(
+    calls: Sequence[Call], role: str, places: Mapping[Call, Mapping[str, Places]], shapes: Mapping[Call, Shape]
+) -> Located | str | None:
+    """The cells of the tokens of a role, row by row of all calls; why they are not known; None where none was seen."""
+    parts = list[tuple[Tensor, Tensor | None, Places]]()
+    for call in calls:
+        place = places.get(call, {}).get(role)
+        if place is None or place.why:
+            return None if place is None else place.why
+        code = torch.zeros(place.at.shape[:-1], dtype=torch.long)
+        for along, side in enumerate(place.sides):
+            code = code * side + place.at[..., along]
+        code = torch.where(place.at[..., 0] < 0, -1, code)
+        own = place.at.shape[:-2]
+        index, tokens = as_rows(torch.arange(prod(own)).reshape(1, *own), shapes[call][:-2]), shapes[call][-2:]
+        if index is None or code.shape[-1] != tokens[role != "query"]:
+            return OTHER_AXES
+        rows = index.flatten()
+        centre = None if place.centre is None else place.centre.reshape(-1, *place.centre.shape[-2:])[rows]
+        parts.append((code.reshape(-1, code.shape[-1])[rows], centre, place))
+    sides = {each.sides for *_, each in parts if each.sides}
+    if len(sides) > 1:
+        return OTHER_AXES
+    centres = [each for _, each, _ in parts if each is not None]
+    whole = torch.cat(centres) if len(centres) == len(parts) else None
+    exact = all(each.exact for *_, each in parts if each.sides)
+    return Located(torch.cat([code for code, *_ in parts]), max(sides, default=()), whole, exact)
+
+
+def arranged(image: Tensor, images: int, queries: Tensor, keys: Tensor, lead: Shape = ()) -> Tensor | str:
+    """The rows of each image, head and window, by the cells of their queries and keys (rows, tokens).
+
+    Args:
+        lead: what is in front of queries and keys, where all rows are of one call.
+    """
+    if bool((image < 0).any()):
+        return SEVERAL_IMAGES if bool((image == SEVERAL).any()) else NO_IMAGE
+    cells = torch.cat([queries.sort(-1).values, keys.sort(-1).values], -1).tolist()
+    groups = [dict[tuple[int, ...], list[int]]() for _ in range(images)]
+    for row, (number, each) in enumerate(zip(image.tolist(), cells, strict=True)):
+        groups[number].setdefault(tuple(each), []).append(row)
+    counts = {len(rows) for each in groups for rows in each.values()}
+    if len(counts) > 1 or len({len(each) for each in groups}) > 1:
+        return SAME_PLACES
+    at = torch.tensor([list(each.values()) for each in groups]).transpose(1, 2)
+    # Heads of an image stand at equal steps, and each image and window has the same: two views of an image on the batch
+    # axis, or two networks, do not, beside the heads of each.
+    steps = at.diff(dim=1)
+    if steps.numel() and bool((steps != steps[0, 0, 0]).any()):
+        return SAME_PLACES
+    # Groups of heads and heads of a group may stand on two axes, but not beside the images on one of them.
+    several = [axes_along(rows, lead) for rows in (at[0, :, 0], at[:, 0, 0])]
+    if len(several[0]) > 1 and several[0] & several[1]:
+        return SAME_PLACES
+    # Where half of the heads stand in windows of their own, each query is in several of these.
+    standing = queries[at[:, 0].flatten()]
+    met = (image[at[:, 0].flatten()][:, None] * (int(queries.max()) + 1) + standing)[standing >= 0]
+    return at if len(met.unique()) == len(met) else SAME_PLACES
+
+
+def axes_along(rows: Tensor, lead: Shape) -> set[int]:
+    """The axes on which rows of these numbers stand apart."""
+    places = torch.unravel_index(rows, lead) if lead else ()
+    return {axis for axis, each in enumerate(places) if len(each.unique()) > 1}
