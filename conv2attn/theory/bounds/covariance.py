@@ -50,7 +50,6 @@ def is_positive_definite(array: NDArray[np.float64], shift: float = 0.0) -> bool
     rows = [[(Fraction(array[i, j]) + Fraction(array[j, i])) / 2 for j in range(size)] for i in range(size)]
     for i in range(size):
         rows[i][i] -= Fraction(shift)
-    # Sylvester: a symmetric matrix is positive definite exactly if elimination meets positive pivots alone.
     for pivot in range(size):
         if rows[pivot][pivot] <= 0:
             return False

@@ -246,7 +246,6 @@ class SoftHeads:
         quotients = both(power(s.roundoff, 2), s.cast) + scaled_gamma(count, s.roundoff)
         numerator = prod(quotients, ONE + d) + 2 * d + self.total_lost(axes)
         underflow = prod(prod(ONE + s.cast, 3 * ONE + 2 * s.roundoff), s.loss) + s.cast_loss
-        # The computed sum is at least 1 - doubt of the true one, which is what the weights are divided by.
         near = prod(numerator, geom(self.doubt(axes))) + count * underflow
         return near + self.far_weights(axes) + 2 * self.far(axes)
 

@@ -49,15 +49,15 @@ class ContentSoftmax(Operator):
     def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
         """Eq. (8) on the padded `image`: (batch, heads, queries, keys)."""
         assert image is not None, "content is scored on an image"
-        asked, keys = self.queries_of(grid, queries, image.to(dtype)), self.keys_of(image.to(dtype))
+        q, keys = self.queries_of(grid, queries, image.to(dtype)), self.keys_of(image.to(dtype))
         parts = [self.positions.scores(grid, queries, dtype)] if self.terms.vr else []
         if self.terms.qk:
-            parts.append(asked @ keys.mT)
+            parts.append(q @ keys.mT)
         if self.terms.uk:
             assert self.content_bias is not None
             parts.append(torch.einsum("hd,bhkd->bhk", self.content_bias.to(dtype), keys)[:, :, None])
         if self.terms.qr:
-            parts.append(self.positions.directed_scores(self.toward(asked), grid, queries))
+            parts.append(self.positions.directed_scores(self.toward(q), grid, queries))
         # v.r is the same for every image, and u.k for every query: alone, they have an axis of one there.
         return sum(parts[1:], parts[0]).expand(-1, -1, queries.shape[0], -1)
 
@@ -71,15 +71,15 @@ class ContentSoftmax(Operator):
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Features whose inner products have the softmax of the scores: those of content, then those of positions."""
         image, all_queries = image.to(dtype), grid.every_query()
-        asked, parts = self.queries_of(grid, all_queries, image), []
+        q, parts = self.queries_of(grid, all_queries, image), []
         # q.k + u.k = (q + u).k, so both terms share one feature of the key.
         if self.terms.has_key:
             bias = self.content_bias
             biases = [] if bias is None or not self.terms.uk else [bias.to(dtype)[None, :, None]]
-            meeting = [asked] if self.terms.qk else []
-            parts.append((sum([*meeting, *biases]), self.keys_of(image)))
+            vectors = [q] if self.terms.qk else []
+            parts.append((sum([*vectors, *biases]), self.keys_of(image)))
         if self.terms.qr or self.terms.vr:
-            parts.append(self.position_features(grid, asked, dtype, by_axis))
+            parts.append(self.position_features(grid, q, dtype, by_axis))
         shape = (image.shape[0], self.heads)
         queries, keys = (
             [each.expand(*shape, tokens, -1) for each in side]
@@ -88,10 +88,10 @@ class ContentSoftmax(Operator):
         return queries, keys
 
     def position_features(
-        self, grid: AttentionGrid, asked: Tensor, dtype: torch.dtype, by_axis: bool
+        self, grid: AttentionGrid, q: Tensor, dtype: torch.dtype, by_axis: bool
     ) -> tuple[Tensor, Tensor]:
         """The features of `q.(W_hat_key r_delta) + v.(W_hat_key r_delta)`, or of the one term that is used."""
-        positions, all_queries, asking = self.positions, grid.every_query(), []
+        positions, all_queries, query_parts = self.positions, grid.every_query(), []
         if by_axis:
             coordinates = grid.key_coordinates()
             # One-hot marks of the coordinates turn a lookup of scores by axis into an inner product, without rounding.
@@ -101,16 +101,16 @@ class ContentSoftmax(Operator):
             ]
             keys = torch.cat(marks, -1).to(dtype)[None, None]
             if self.terms.vr:
-                asking.append(torch.cat(positions.parts(grid, all_queries, dtype), -1)[None])
+                query_parts.append(torch.cat(positions.parts(grid, all_queries, dtype), -1)[None])
             if self.terms.qr:
-                asking.append(torch.cat(positions.directed_parts(self.toward(asked), grid), -1))
+                query_parts.append(torch.cat(positions.directed_parts(self.toward(q), grid), -1))
         else:
             queries, keys = positions.features(grid, dtype)
             if self.terms.vr:
-                asking.append(queries)
+                query_parts.append(queries)
             if self.terms.qr:
-                asking.append(positions.directed_features(self.toward(asked), grid))
-        return sum(asking[1:], asking[0]), keys
+                query_parts.append(positions.directed_features(self.toward(q), grid))
+        return sum(query_parts[1:], query_parts[0]), keys
 
     def moved_centers(self, grid: AttentionGrid, image: Tensor) -> Tensor | None:
         """Where the terms of positions score highest for each query on the padded `image`, as a displacement.
@@ -124,8 +124,8 @@ class ContentSoftmax(Operator):
         """
         if not (self.positions.has_features and self.terms.qr):
             return None
-        asked = self.queries_of(grid, grid.every_query(), image.double())
-        return self.positions.moved_centers(self.toward(asked))
+        q = self.queries_of(grid, grid.every_query(), image.double())
+        return self.positions.moved_centers(self.toward(q))
 
     def numbers_on(self, image: Tensor) -> HeadNumbers | None:
         """Bounds on the positional part of the scores on the padded `image`; None if positions have no features.
@@ -161,9 +161,9 @@ class ContentSoftmax(Operator):
         """`W_qry x_q + b_qry` of some queries on the padded `image`: (batch, heads, queries, d_key)."""
         if self.query is None:
             return image.new_zeros(())
-        asking = image[grid.sites.view(grid.keys, (0,) * len(grid.keys))].flatten(2)[:, :, queries]
-        asked = torch.einsum("hdc,bcq->bhqd", self.query.to(image.dtype), asking)
-        return asked if self.query_bias is None else asked + self.query_bias.to(image.dtype)[:, None]
+        pixels = image[grid.sites.view(grid.keys, (0,) * len(grid.keys))].flatten(2)[:, :, queries]
+        q = torch.einsum("hdc,bcq->bhqd", self.query.to(image.dtype), pixels)
+        return q if self.query_bias is None else q + self.query_bias.to(image.dtype)[:, None]
 
     def keys_of(self, image: Tensor) -> Tensor:
         """`W_key x_k + b_key` of all keys on the padded `image`: (batch, heads, keys, d_key)."""
@@ -172,8 +172,8 @@ class ContentSoftmax(Operator):
         keys = torch.einsum("hdc,bck->bhkd", self.key.to(image.dtype), image.flatten(2))
         return keys if self.key_bias is None else keys + self.key_bias.to(image.dtype)[:, None]
 
-    def toward(self, asked: Tensor) -> Tensor:
+    def toward(self, q: Tensor) -> Tensor:
         """`W_hat_key^T q` for q (batch, heads, queries, d_key): (batch, heads, queries, d_position)."""
         if self.position_key is None:
-            return asked
-        return torch.einsum("bhqd,hdp->bhqp", asked, self.position_key.to(asked.dtype))
+            return q
+        return torch.einsum("bhqd,hdp->bhqp", q, self.position_key.to(q.dtype))

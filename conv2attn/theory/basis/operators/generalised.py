@@ -164,9 +164,9 @@ class GeneralisedSoftmax(Positions):
         key, precision, places = keys.to(dtype), self.precision(), pairs(self.dimensions)
         target = sites.double()[None] + self.center.double()[:, None]
         squares = torch.stack([-precision[:, i, j] / (2 if i == j else 1) for i, j in places], -1)
-        asking = torch.cat([target @ precision, squares[:, None].expand(-1, target.shape[1], -1)], -1)
+        query = torch.cat([target @ precision, squares[:, None].expand(-1, target.shape[1], -1)], -1)
         products = torch.stack([key[:, i] * key[:, j] for i, j in places], -1)
-        return asking.to(dtype)[None], torch.cat([key, products], -1)[None, None]
+        return query.to(dtype)[None], torch.cat([key, products], -1)[None, None]
 
 
 def pairs(axes: int) -> list[tuple[int, int]]:

@@ -100,17 +100,20 @@ class LearnedSoftmax(Positions):
         return additive_scores(self.directed_parts(toward, grid, queries))
 
     def directed_parts(self, toward: Tensor, grid: AttentionGrid, queries: Tensor | None = None) -> list[Tensor]:
-        """The part of each axis in `toward . r_delta`; by default of all queries."""
+        """The part of each axis in `toward . r_delta`, (..., queries, keys of that axis); by default of all queries.
+
+        Args:
+            toward: (..., queries, axes * width).
+        """
         self.on(grid)
-        # Some queries: each is multiplied with every shift of the table once, and a key gathers its shift. All queries:
-        # those with one coordinate need the same shifts, which is one product without a gather.
         if queries is None:
             return self.directed_parts_everywhere(toward.unflatten(-2, grid.queries), grid)
         parts = []
         for axis, index in enumerate(grid.coordinates(queries)):
             width, shifts = self.tables[axis].shape[1], grid.displacement(axis, index) + self.tables[axis].shape[0] // 2
             shift_scores = toward[..., axis * width : (axis + 1) * width] @ self.tables[axis].to(toward).mT
-            # A key reads the score of its shift: width products a shift, and not a pair.
+            # Some queries: each scores every shift of the table once, and a key gathers the score of its shift. That is
+            # one inner product per shift, not per key.
             parts.append(shift_scores.gather(-1, shifts.expand(*shift_scores.shape[:-1], -1)))
         return parts
 
@@ -119,9 +122,9 @@ class LearnedSoftmax(Positions):
         parts, first = [], -1 - self.dimensions
         for axis, table in enumerate(self.tables):
             width, shifts = table.shape[1], grid.displacement(axis) + table.shape[0] // 2
-            asking = toward[..., axis * width : (axis + 1) * width].movedim(first + axis, -2)
-            # Queries of one coordinate share the shifts of their keys, so that nothing is gathered.
-            part = torch.einsum("...qp,qkp->...qk", asking, table.to(toward)[shifts])
+            vectors = toward[..., axis * width : (axis + 1) * width].movedim(first + axis, -2)
+            # All queries: those with the same coordinate share the shifts of their keys, so no gather is needed.
+            part = torch.einsum("...qp,qkp->...qk", vectors, table.to(toward)[shifts])
             parts.append(part.movedim(-2, first + axis).flatten(first, -2))
         return parts
 

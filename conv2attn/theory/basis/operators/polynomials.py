@@ -83,11 +83,10 @@ def sequence(operator: Polynomials, first: Tensor, step: Callable[[Tensor], Tens
 @combine.register
 def _(operator: Powers, images: Tensor, sides: Sides) -> Tensor:
     """Horner's rule."""
-    # One image at a time: a sum over `sequence` would apply L to the image of every term.
     output_sides(operator, sides)
     total = images[-1]
     for k in reversed(range(operator.order)):
-        # As many products with L as the order says, where powers of L would take the square of it.
+        # `order` products with L in all; powers of L, applied to the image of each term, would take about order^2 / 2.
         total = images[k] + apply(operator.operator, total, sides)[0]
     return total
 
@@ -100,7 +99,7 @@ def _(operator: Chebyshev, images: Tensor, sides: Sides) -> Tensor:
         return images[0]
     later, last = images[-1], None
     for k in reversed(range(1, operator.order)):
-        # None stands for b_(order + 1) = 0, which is never formed.
+        # None represents b_(order + 1) = 0, which is never formed.
         following = images[k] + 2 * apply(operator.operator, later, sides)[0]
         later, last = following if last is None else following - last, later
     total = images[0] + apply(operator.operator, later, sides)[0]

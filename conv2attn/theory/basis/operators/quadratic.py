@@ -126,14 +126,13 @@ class QuadraticSoftmax(Centered):
         """`(2 alpha center + b) / 2 (alpha - a)` for `toward = (a, b)`, where alpha exceeds a: the claim DEFORM."""
         squares, linear = self.split(toward)
         alpha = self.alpha.to(toward)[:, None, None]
-        # A parabola plus a parabola: its top is where the slopes cancel, if it still curves down.
+        # The sum of two parabolas is a parabola. Its top is where the slopes cancel, if it still curves down.
         sharpness, pull = alpha - squares, 2 * alpha * self.center.to(toward)[:, None] + linear
         return torch.where(sharpness > 0, pull / (2 * sharpness), math.nan)
 
     def directed_features(self, toward: Tensor, grid: AttentionGrid) -> Tensor:
         """`(b - 2 a q, a)` for `toward = (a, b)` at the query q: the width is axes + 1."""
         # a |k - q|^2 + b . (k - q) = a |k|^2 + (b - 2 a q) . k + a term of q alone, which the softmax does not see.
-        # a |k - q|^2 + b (k - q) less what depends on q alone, which no softmax sees.
         sites = grid.centred()[0].to(toward)
         return torch.cat([toward[..., 1:] - 2 * toward[..., :1] * sites, toward[..., :1]], -1)
 
@@ -145,8 +144,8 @@ class QuadraticSoftmax(Centered):
         key = keys.to(dtype)
         alpha = self.alpha.to(dtype)[:, None, None]
         target = sites.to(dtype)[None] + self.center.to(dtype)[:, None]
-        asking = torch.cat([2 * alpha * target, -alpha.expand(-1, target.shape[1], 1)], -1)
-        return asking[None], torch.cat([key, key.square().sum(-1, keepdim=True)], -1)[None, None]
+        query = torch.cat([2 * alpha * target, -alpha.expand(-1, target.shape[1], 1)], -1)
+        return query[None], torch.cat([key, key.square().sum(-1, keepdim=True)], -1)[None, None]
 
 
 def isotropic(operator: Operator) -> QuadraticSoftmax | None:
@@ -166,7 +165,6 @@ def _(operator: QuadraticSoftmax, image: Tensor, sides: Sides) -> Tensor:
         lead = (operator.heads, math.prod(shape[1 : image.ndim - len(sides) + 1]), -1, side)
         moved = torch.movedim(mixed, axis - len(sides), -1)
         rest = moved.shape
-        # Scores are a sum over the axes, so that the softmax is a product of one softmax an axis.
         weights = cut_softmax(scores).to(image)[:, None]
         mixed = torch.movedim((moved.reshape(lead) @ weights.mT).reshape(rest), -1, axis - len(sides))
     return mixed

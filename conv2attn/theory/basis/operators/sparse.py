@@ -89,7 +89,7 @@ def _(operator: Sparse, image: Tensor, sides: Sides) -> Tensor:
 
 @combine.register
 def _(operator: Sparse, images: Tensor, sides: Sides) -> Tensor:
-    # One matrix of tokens: the products are added to it, and never stacked.
+    # The products are added to one matrix of tokens, so the terms are never stacked.
     total = images[0].new_zeros(1, 1)
     for weights, image in zip(operator.weights, images, strict=True):
         total = total + weighted_sum(operator.pattern, weights, as_tokens(image, sides))
