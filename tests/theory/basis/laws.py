@@ -36,7 +36,7 @@ from conv2attn.testing import (
     sparses,
     sums,
 )
-from conv2attn.testing.laws import apply_is_the_matrix, composition_multiplies, rows_are_probabilities
+from conv2attn.testing.laws import apply_is_the_matrix, composition_multiplies
 from conv2attn.testing.operators import compositions_on
 from conv2attn.theory.basis import (
     FAMILIES,
@@ -52,7 +52,6 @@ from conv2attn.theory.basis import (
     Kronecker,
     LowRank,
     Padding,
-    QuadraticSoftmax,
     Shift,
     Sites,
     Weights,
@@ -290,14 +289,6 @@ def test_a_law_rejects_an_operator_that_is_not_its_matrix(monkeypatch):
     monkeypatch.setattr("conv2attn.theory.basis.padding.Padding.pad", lambda self, image: torch.roll(image, 1, -1))
     with pytest.raises(AssertionError, match="output differs in"):
         apply_is_the_matrix(Shift(((0, -1),)), (3, 4), torch.arange(12.0, dtype=torch.float64).reshape(3, 4))
-
-
-def test_a_law_rejects_a_softmax_that_is_not_normalised(monkeypatch):
-    monkeypatch.setattr("torch.softmax", lambda scores, dim: scores.exp())
-    with pytest.raises(AssertionError, match="output differs in"):
-        rows_are_probabilities(
-            QuadraticSoftmax(torch.zeros(1, 1), torch.ones(1)), (4,), torch.ones(4, dtype=torch.float64)
-        )
 
 
 def test_a_law_rejects_factors_in_the_wrong_order(monkeypatch):
