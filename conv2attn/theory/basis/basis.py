@@ -1,4 +1,4 @@
-"""The one description of a layer: a geometry, a family of token mixings, a channel matrix for each, and a bias."""
+"""`Basis`, the description of a layer: a geometry, a family of token mixings, a channel matrix each, and a bias."""
 
 import math
 import sys
@@ -23,8 +23,9 @@ from conv2attn.theory.basis.weights import Weights
 class Form:
     """Output o of a term copies pixel `start + o * stride` of the image, in units of 1 / spacing, at every size.
 
-    There are `floor((spacing * (side - 1) + room) / stride) + 1` outputs along an axis. Equal forms, and equal sums of
-    weights at equal starts, are equal maps at every size, except for what the padding puts beyond the pixels.
+    There are `floor((spacing * (side - 1) + room) / stride) + 1` outputs along an axis. Two layers with equal forms,
+    and equal sums of weights at equal starts, are equal maps at every size, except for the values that their paddings
+    put beyond the pixels.
     """
 
     stride: Offset
@@ -52,8 +53,8 @@ class Form:
 class Basis:
     """`y = sum_k P_k x M_k^T + b` with `P_k = S O_k D` (Andreoli 2019, Eq. 8).
 
-    D pads the image, `O_k` mixes the tokens of the padded grid, and S keeps the queries. Padding and queries are affine
-    in the sides of the image, so that a basis describes a layer at every size.
+    D pads the image, `O_k` mixes the tokens of the padded grid, and S selects the queries. The padded sides and the
+    sites of the queries are affine in the sides of the image, so one basis describes a layer at every size.
 
     Args:
         operators: the family of all `O_k`: the shifts of a convolution, the softmaxes of an attention.
@@ -85,7 +86,7 @@ class Basis:
 
 
 def basis_of(operators: Operator, weights: Weights, dimensions: int) -> Basis:
-    """The basis of operators that map the grid of the image to that of the output by themselves."""
+    """The basis of operators that map the grid of the image to that of the output, without padding or sites."""
     return Basis(operators, weights, Padding.none(dimensions), Sites.everywhere(dimensions))
 
 
@@ -97,8 +98,8 @@ LIBRARY_READERS = {"torch_geometric": "conv2attn.layers.framework.geometric"}
 def as_basis(layer: object, *structure: Any) -> Basis:
     """The basis of a linear layer: the operators of a convolution are shifts, those of an attention are softmaxes.
 
-    A graph layer of torch_geometric is a basis once its graph is given as `structure`: a `Graph`, an edge_index, whose
-    largest node is then the last, or data of torch_geometric.
+    A graph layer of torch_geometric needs its graph as `structure`: a `Graph`, data of torch_geometric, or an
+    edge_index, whose largest node is then taken as the last.
 
     Raises:
         UnsupportedError: no rule reads this kind of layer (C2A101).

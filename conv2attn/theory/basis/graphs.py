@@ -122,9 +122,10 @@ def chebyshev(
 
 
 def random_walks(graph: Graph, order: int) -> Concatenation:
-    """Walks of 0 to `order` steps along the edges, then as many against them (Li et al. 2018, Eq. 2).
+    """Walks of 0 to `order` steps along the edges, then the same against them (Li et al. 2018, Eq. 2).
 
-    A step along an edge is `D_out^-1 W`: a node reads the nodes that its edges lead to. It is `D_in^-1 W^T` against.
+    A step along an edge is `D_out^-1 W`: a node reads the nodes that its edges lead to. A step against it is
+    `D_in^-1 W^T`.
     """
     source, target = graph.edges
     along = graph.weight * at(inverse(degree(source, graph.weight, graph.nodes)), source)

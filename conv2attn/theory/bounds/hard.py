@@ -1,4 +1,4 @@
-"""Hard heads as computed: the sharpness from which they are one-hot, and what leaks in floating point below it."""
+"""Hard heads as computed: the sharpness from which they are one-hot, and their leak in floating point below it."""
 
 import math
 from functools import lru_cache

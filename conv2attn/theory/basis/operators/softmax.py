@@ -138,10 +138,10 @@ def _(operator: Positions, sides: Sides) -> Tensor:
 def cut_softmax(scores: Tensor) -> Tensor:
     """Softmax over the last axis in which no weight is subnormal: one that could be is exactly 0.
 
-    Products with subnormal operands are up to 156 times slower on a CPU. A score is dropped where it is below the
-    largest of its row by more than `-log(tiny MOST_KEYS)`, with `tiny` the smallest normal number of the dtype: what
-    remains weighs at least `tiny`, and what is cut weighs at most `tiny MOST_KEYS` per key, counted by
-    `conv2attn.theory.bounds.cut_mass`.
+    Products with subnormal operands are up to 156 times slower on a CPU. A score is dropped if it is below the largest
+    of its row by more than `-log(tiny MOST_KEYS)`, where `tiny` is the smallest normal number of the dtype. A remaining
+    weight is then at least `tiny`. A dropped weight is at most `tiny MOST_KEYS`, which
+    `conv2attn.theory.bounds.cut_mass` counts.
     """
     # Which scores are dropped is a step function of slope 0. Without `detach` the largest score would get a gradient.
     floor = scores.detach().amax(-1, keepdim=True) - cut_depth(scores.dtype)
