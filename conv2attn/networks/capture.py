@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -54,39 +54,23 @@ def capture(
     check_network(network)
     inputs = as_inputs(network, example_input)
     selection = Selection.of(only, skip)
-    kept = Kept(selection, heads)
+    pieces, names = defaultdict[str, list[Captured]](list), dict[str, None]()
+
+    def see(attended: Attended, place: Running) -> None:
+        names.setdefault(attended.name)
+        if selection.wants(attended.name):
+            pieces[attended.name].append(by_convention(attended, place, heads))
+        attended.query = attended.key = attended.value = None
+
     with running(network, inputs):
-        Watch(network, kept.see, blind=selection.wants, gates=True).run(lambda: call_network(network, inputs))
-    attention = {name: joined_calls(pieces) for name, pieces in kept.attention.items()}
-    found = chosen(network, attention, kept.names, selection)
+        Watch(network, see, blind=selection.wants, gates=True).run(lambda: call_network(network, inputs))
+    found = chosen(network, {name: joined_calls(each) for name, each in pieces.items()}, names, selection)
     return {name.replace("(root)", ""): each for name, each in found.items()}
 
 
-@final
-class Kept:
-    """The attention of a run: by name that of wanted layers, (batch, heads, queries, keys), and all names.
-
-    Args:
-        heads: their number, where nothing else tells it.
-    """
-
-    def __init__(self, selection: Selection, heads: int | None = None):
-        self.selection, self.heads = selection, heads
-        self.attention: defaultdict[str, list[Captured]] = defaultdict(list)
-        self.names: dict[str, None] = {}
-
-    def see(self, attended: Attended, place: Running) -> None:
-        """Keeps one attention."""
-        self.names.setdefault(attended.name)
-        if self.selection.wants(attended.name):
-            by_head = by_convention(attended, place, self.heads)
-            self.attention[attended.name].append(by_head.clone() if isinstance(by_head, Tensor) else by_head)
-        attended.query = attended.key = attended.value = None
-
-
 def by_convention(attended: Attended, place: Running, heads: int | None = None) -> Captured:
-    """Attention (..., queries, keys) as (images, heads, queries, keys), by its axes and what its module says."""
-    merged = with_one_query_axis(attended.attention.detach())
+    """A copy of attention (..., queries, keys) as (images, heads, queries, keys), by its axes and its module."""
+    merged = with_one_query_axis(attended.attention.detach().clone())
     return split_heads(merged, place.module, batch_of(place, merged), heads)
 
 

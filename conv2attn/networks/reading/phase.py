@@ -330,8 +330,7 @@ class ReadingPass:
             def see(attended: Attended, run: Running, rows: dict[Call, list[Captured]] = rows) -> None:
                 for record in records:
                     if record.layout is None and record.calls[0][0] == attended.name:
-                        own = by_convention(attended, run)
-                        rows[record.calls[0]].append(own.clone() if isinstance(own, Tensor) else own)
+                        rows[record.calls[0]].append(by_convention(attended, run))
                         break
                     if record.layout is not None and attended.call in record.calls:
                         rows[attended.call].append(attended.attention.detach().flatten(0, -3).clone())

@@ -110,8 +110,8 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[Call, dic
             if draw:
                 continue
             live = {key: responding(each, sizes[key], draws) for key, each in responses.items()}
-            for key, each in responses.items():
-                each.keep_fitting(live[key])
+            for key, response in responses.items():
+                response.keep_fitting(live[key])
             told = {key: [clearness(each, axis, live[key]) for axis in axes] for key, each in responses.items()}
             of_channels = [
                 axis for at, axis in enumerate(axes) if max((each[at] for each in told.values()), default=0.0) > CLEAR
