@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from conv2attn.errors import UsageError
+from conv2attn.networks.reading import layouts
 from conv2attn.span import reads_of
 
 CELLS, WIDTH, HEADS = 16, 8, 2
@@ -471,6 +472,29 @@ def test_a_wrong_reading_is_seen(monkeypatch):
         STYLES, "planted", (lambda layer, tokens: layer(tokens[:, WINDOWS].flatten(0, 1), ROWS), Layer, "")
     )
     assert verdict("planted") == "wrong"
+
+
+PLANTED = {
+    "decisions of each run": (
+        "decisions.Decisions.decided",
+        lambda self, function, result, *_: result,
+        "tokens in the order of numbers",
+    ),
+    "calls alone": ("answers.joined", lambda calls, *_: [(call,) for call in calls], "images one by one"),
+    "images in their order": (
+        "layouts.answering",
+        lambda pair, own=layouts.answering: ({call: rows.flip(0) for call, rows in own(pair)[0].items()}, own(pair)[1]),
+        "plain",
+    ),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_planted_errors_of_images_and_calls_are_seen(planted, monkeypatch):
+    where, other, style = PLANTED[planted]
+    assert verdict(style) == "right"
+    monkeypatch.setattr(f"conv2attn.networks.reading.{where}", other)
+    assert verdict(style) != "right"
 
 
 @pytest.mark.parametrize("behind", [None, F.hardswish])
