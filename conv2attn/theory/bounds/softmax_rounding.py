@@ -47,17 +47,18 @@ def softmax_error(
         bound above 2 says nothing.
     Raises:
         UsageError: keys times the unit roundoff is not less than 1 (C2A001).
-    Source: proved as claim SOFT of proofs/; Blanchard, Higham and Higham 2021, Computing the log-sum-exp and softmax
-        functions, Sec. 4.
+    Source: claim SOFT of proofs/, and `cut_mass`, which has no theorem; Blanchard, Higham and Higham 2021, Computing
+        the log-sum-exp and softmax functions, Sec. 4.
     """
     inner = accumulator_of(format_name)
     with ctx.workprec(BALL_PRECISION):
         tiny = arb(inner.smallest_normal)
         off = (1 + 2 * arb(exp_ulps) * inner.unit_roundoff) * arb(score_error).exp() - 1
         # The largest exponential of a row is 1. So the sum is at least 1, and dividing by it enlarges no error.
-        off += keys * (exp_ulps + 1) * tiny + arb(cut_mass(keys, format_name, score_error))
+        cut = cut_mass(keys, format_name, score_error)
+        off += keys * (exp_ulps + 1) * tiny + arb(cut)
         lost = (1 + arb(gamma(keys, inner.unit_roundoff))) * 2 * keys * tiny
-        return Claimed(up(weights_error(keys, format_name, off, lost)), {"SOFT"})
+        return Claimed(up(weights_error(keys, format_name, off, lost)), {"SOFT", *cut.claims})
 
 
 def weights_error(keys: int, format_name: str, off: arb, lost: arb) -> arb:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from conv2attn.theory.basis import cut_softmax
 from conv2attn.theory.basis.operators import MOST_KEYS, cut_depth
 from conv2attn.theory.bounds import cut_mass, softmax_error
+from conv2attn.theory.bounds.claimed import WITHOUT_THEOREM
 from conv2attn.theory.bounds.softmax_rounding import CUT_BITS
 
 FORMATS = {torch.float32: "float32", torch.float64: "float64"}
@@ -18,6 +19,7 @@ def test_the_bound_speaks_of_the_depth_at_which_scores_are_cut():
     assert MOST_KEYS == 2**CUT_BITS
     for dtype, name in FORMATS.items():
         assert math.isclose(cut_mass(1, name), math.exp(-cut_depth(dtype)), rel_tol=1e-12)
+        assert softmax_error(1, name).claims == {"SOFT", WITHOUT_THEOREM}
 
 
 @given(st.sampled_from([*FORMATS]), st.lists(st.floats(-900, 0, width=32), min_size=2, max_size=40))
