@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from conv2attn.theory.basis import cut_softmax
 from conv2attn.theory.basis.operators import MOST_KEYS, cut_depth
-from conv2attn.theory.bounds import cut_mass, softmax_error
-from conv2attn.theory.bounds.claimed import WITHOUT_THEOREM
+from conv2attn.theory.bounds import WITHOUT_THEOREM, cut_mass, softmax_error
 from conv2attn.theory.bounds.softmax_rounding import CUT_BITS
 
 FORMATS = {torch.float32: "float32", torch.float64: "float64"}
