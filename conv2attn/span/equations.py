@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from conv2attn.errors import UsageError
 from conv2attn.layers.theorem import Convolution, combinations, tap_matrix
-from conv2attn.span.attention_rows import Array, AttentionRows, Whole
+from conv2attn.span.attention_rows import ROUNDOFF, Array, AttentionRows, Whole
 from conv2attn.span.grids import Grid
 from conv2attn.theory.basis import Offset, as_matrix
+from conv2attn.theory.bounds import gamma
 
 
 @final
@@ -47,9 +48,11 @@ class Targets:
 
     @cached_property
     def largest(self) -> Array:
-        """The largest 1-norm of each target at one query, (targets)."""
+        """The largest 1-norm of each target at one query, rounded up, (targets)."""
         sums: Array = (np.abs(self.coefficients) @ (self.places >= 0)).max(1, initial=0.0)
-        return sums
+        # A sum of numbers that are not negative rounds relative to itself. That of one number is exact: a shift's is 1.
+        several = (self.coefficients != 0).sum(1) > 1
+        return sums * np.where(several, 1 + 2 * gamma(len(self.places), ROUNDOFF["float64"]), 1.0)
 
     @property
     def interior(self) -> NDArray[np.bool_]:

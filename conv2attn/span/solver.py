@@ -449,8 +449,7 @@ def judged(
     weights, proved = tuple(map(float, search.mixing)), bool(rows)
     if search.holds:
         return Decision(Verdict.HOLDS, search.residual, 0.0, weights, proved)
-    # The residual of the mixing 0 is a float sum that is not rounded up: a floor of the same size may be above it.
-    floor, dual = min(down(search.floor), search.residual), search.dual
+    floor, dual = down(search.floor), search.dual
     if dual is None:
         return Decision(Verdict.UNDECIDED, search.residual, floor, weights, proved, None, 0.0)
     norm_excluded = dual.excludes(Fraction(limits.eps), Fraction(limits.per_norm))

@@ -1,5 +1,8 @@
 """Half precision, whose rounding explains little, and scores that are known from parameters."""
 
+from dataclasses import replace
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +12,7 @@ from conv2attn import check_span
 from conv2attn.networks.positions import PositionAttention
 from conv2attn.span import Limits, limits_for, rows_of
 from conv2attn.span.attention_rows import ULPS
+from conv2attn.span.equations import Targets
 from conv2attn.span.graded_facts.measuring import facts_of
 from conv2attn.span.reading import UNDERFLOW
 from conv2attn.theory.basis import AttentionGrid, Sites
@@ -80,3 +84,11 @@ def test_scores_that_are_far_apart_are_one_hot_and_exact():
     assert (rows.one_hot, rows.ulps) == (True, 0)
     assert np.array_equal(rows.hot[0], scores.argmax(-1).numpy())
     assert [head.content for head in facts_of(rows, None, None).heads] == [0, 0]
+
+
+def test_the_norm_of_a_target_is_no_less_than_the_exact_sum():
+    coefficients = np.abs(np.random.default_rng(0).normal(size=(64, 9)))
+    targets = Targets(((),) * 9, np.arange(9)[:, None], coefficients, ("",) * 64)
+    exact = [sum(map(Fraction, row)) for row in coefficients.tolist()]
+    assert all(Fraction(norm) >= total for norm, total in zip(targets.largest.tolist(), exact, strict=True))
+    assert replace(targets, coefficients=np.eye(9)).largest.tolist() == [1.0] * 9
