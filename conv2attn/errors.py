@@ -113,7 +113,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A002": ErrorRule(
         "unknown name",
-        "The call knows a fixed set of names, of engines, encodings or architectures for instance, and this is none.",
+        "The call takes one of a fixed set of names (engines, encodings, architectures), and this is none of them.",
         '>>> conv2attn.convert(nn.Conv2d(3, 4, 3), encoding="sine")',
         "Pass one of the names that are known.",
     ),
@@ -149,7 +149,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A008": ErrorRule(
         "nothing to work on",
-        "No layer of the network is what the call is for, or none has such a name.",
+        "The network has no layer of the kind that the call works on, or none of this name.",
         '>>> conv2attn.set_engine(nn.Linear(3, 4), "conv")',
         "List the layers with conv2attn inspect, and pass a network that has one.",
     ),
@@ -433,7 +433,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A409": ErrorRule(
         "formulas not known to be equal",
-        "Over a finite ring the two networks are told apart, or an operator has no rule there. This refutes nothing.",
+        "Over finite fields both networks return different values, or an operator has no rule. This refutes nothing.",
         (
             ">>> Most = type('Most', (nn.Module,), {'forward': lambda self, image: image.cummax(-1).values}); "
             "print(conv2attn.certify(Most(), nn.Sequential(Most()), input_size=(3, 9, 9)))"
@@ -442,7 +442,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A410": ErrorRule(
         "other numbers",
-        "In float64 both networks return other numbers on the same images, or cannot be compared there.",
+        "On the same inputs the networks return different numbers, or only such runs can compare them.",
         (
             ">>> conv = nn.Conv2d(3, 4, 3); "
             "print(conv2attn.certify(nn.Sequential(conv, nn.ReLU()), nn.Sequential(conv, nn.LeakyReLU(0.5)), "

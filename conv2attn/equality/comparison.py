@@ -193,7 +193,7 @@ class Comparison:
 
     @property
     def foreign(self) -> Finding | None:
-        """The finding on networks of which one is computed by others than torch, as some ONNX models are, or scripted.
+        """The finding on networks of which one is not computed by torch, as some ONNX models are.
 
         Their operators are not followed, so plain calls alone are compared.
         """
