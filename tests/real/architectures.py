@@ -253,13 +253,13 @@ COLUMNS = ("architecture", "library", "layers", "placed", "replayed", "replay", 
 HEAD = """# Architectures that are read
 
 Written by `python tests/real/architectures.py`: random weights, small configurations, one image of noise or 16 ids.
-*Placed* are layers of which the run tells where in the input each query and key lies, *replayed* those whose output is
+*Placed* are layers of which the run shows where in the input each query and key lies, *replayed* those whose output is
 `sum_h A_h x M_h^T + b` under random attention ([how](heads.md#how-a-network-is-read)); `replay` is the worst of these.
 
 Of {count} architectures every layer replays in {replay}, and every layer is placed in {placed}. The last column says
 why not.
 
-In {outside} a control shows that some layer is not of the form that the theorem speaks of: softmax over keys, values
+In {outside} a control shows that some layer is not of the form of the theorem: softmax over keys, values
 that are linear in one token each, and behind it nothing but a linear map of each token. Of the other {inside}, every
 layer replays in {replay}. Outside are:
 
