@@ -135,6 +135,9 @@ def answering(pair: Perturbed) -> tuple[dict[Call, Tensor], dict[Call, Shape]]:
 
 def as_rows(tensor: Tensor, lead: Shape) -> Tensor | None:
     """A tensor (..., *lead of a query, key or value) with the axes of the attention; None where these do not fit."""
+    # Of a mean of heads there is one attention, and queries of each head: what stands for all is the largest.
+    for axis in mixed_axes(tensor.shape[1:], lead):
+        tensor = tensor.amax(1 + axis, keepdim=True)
     front, own = tensor.shape[:1], tuple(tensor.shape[1:])
     if prod(own) == prod(lead):
         return tensor.reshape(*front, *lead)
@@ -145,6 +148,12 @@ def as_rows(tensor: Tensor, lead: Shape) -> Tensor | None:
         except RuntimeError:
             continue
     return None
+
+
+def mixed_axes(own: Sequence[int], lead: Sequence[int]) -> list[int]:
+    """The axes of queries, keys or values along which the attention has one row for all of them."""
+    pairs = zip(own, lead, strict=True) if len(own) == len(lead) else ()
+    return [axis for axis, (tokens, rows) in enumerate(pairs) if rows == 1 < tokens]
 
 
 def joined(calls: Sequence[Call], images: Mapping[Call, Tensor], count: int) -> list[tuple[Call, ...]]:
@@ -192,6 +201,8 @@ def located(
             code = code * side + place.at[..., along]
         code = torch.where(place.at[..., 0] < 0, -1, code)
         own = place.at.shape[:-2]
+        if any(bool(code.diff(dim=axis).any()) for axis in mixed_axes(own, shapes[call][:-2])):
+            return OTHER_AXES
         index, tokens = as_rows(torch.arange(prod(own)).reshape(1, *own), shapes[call][:-2]), shapes[call][-2:]
         if index is None or code.shape[-1] != tokens[role != "query"]:
             return OTHER_AXES

@@ -384,6 +384,13 @@ STYLES = {
     "its four largest": (PLAIN, partial(Layer, best_four), ""),
     "heads mixed behind the softmax": (PLAIN, partial(Layer, mixed_heads), ""),
     "a softmax of a softmax": (PLAIN, partial(Layer, lambda scores: (9 * scores.softmax(-1)).softmax(-1)), ""),
+    "the mean of heads": (PLAIN, partial(Layer, lambda scores: scores.softmax(-1).mean(1, keepdim=True)), ""),
+    "one head for all": (PLAIN, partial(Layer, lambda scores: scores[:, :1].softmax(-1)), ""),
+    "the mean of images": (
+        PLAIN,
+        partial(Layer, lambda scores: scores.softmax(-1).mean(0, keepdim=True)),
+        "several images",
+    ),
     "a key dropped": (PLAIN, partial(Layer, sink_dropped), ""),
     "a softmax with dropout": (PLAIN, Wrapped, ""),
     "a core of queries, keys and values": (PLAIN, WithCore, ""),
