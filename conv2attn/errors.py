@@ -205,9 +205,9 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A106": ErrorRule(
         "forward of its own",
-        "A subclass with its own forward may pad, standardise or mask, so its attributes do not say what it computes; "
-        "and what has a name that attention needs, or computes a weight that would have to go, stays a convolution. "
-        "Only copies are converted and run, so a network that holds what Python cannot copy is refused.",
+        "A subclass with its own forward may pad, standardise or mask, so its attributes do not say what it computes. "
+        "A layer stays a convolution if it has an attribute of a name that attention needs, or computes a weight that "
+        "would be replaced. Copies are converted and run; a network with objects that Python cannot copy is refused.",
         (
             '>>> scaled = type("Scaled", (nn.Conv2d,), {"forward": lambda self, x: 2 * x}); '
             "conv2attn.convert(scaled(3, 4, 3))"
@@ -303,7 +303,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A202": ErrorRule(
         "not enough memory",
-        "The call needs more memory than its limit, or than there is: attention needs one query against all keys.",
+        "The call needs more memory than its limit, or than there is: attention scores one query against all keys.",
         (
             '>>> conv2attn.set_engine(conv2attn.convert(nn.Conv2d(3, 4, 3), alpha=5), "dense", '
             "memory_limit=100)(torch.ones(1, 3, 99, 99))"
@@ -514,9 +514,9 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A603": ErrorRule(
         "heads cannot be softened",
-        "Only quadratic heads have a sharpness that can be lowered, and only from where they are precise enough.",
+        "Only quadratic heads that read no content have a sharpness that can be lowered within a known bound.",
         '>>> conv2attn.soften(conv2attn.convert(nn.Conv2d(3, 4, 3), encoding="enumerated"), alpha=5)',
-        "Convert with encoding='quadratic' and alpha='auto' first.",
+        "Convert with encoding='quadratic' first, or leave the layer out with --skip.",
     ),
     "C2A604": ErrorRule(
         "heads cannot begin as shifts",
