@@ -5,6 +5,7 @@
 - what sections forgive, in `docs/certificates.md`, from mistakes planted by `docs/forgiven.py`;
 - which claims bounds name, in `docs/certificates.md`, from calls of them in `docs/bound_claims.py`;
 - `docs/claims.md` and its picture, from `proofs/formal/Claims.v`;
+- the districts and the ways of three calls, in `docs/house.md`, from `docs/house.py`;
 - the numbers of heads, in `docs/heads.md`, from `conv2attn/span/graded_facts/fact_table.py`;
 - the kinds of files that are refused and the operators of ONNX, in `docs/files.md`, from `conv2attn/files`;
 - the tables and curves in `docs/experiments.md`, from the rows in `docs/experiments/*.csv`;
