@@ -113,7 +113,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A002": ErrorRule(
         "unknown name",
-        "The call takes one of a fixed set of names (engines, encodings, architectures), and this is none of them.",
+        "The call takes one of a fixed set of names, such as those of engines, and this is none of them.",
         '>>> conv2attn.convert(nn.Conv2d(3, 4, 3), encoding="sine")',
         "Pass one of the names that are known.",
     ),
@@ -179,7 +179,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A102": ErrorRule(
         "dtype without a softmax",
-        "Attention needs exp and an order: complex, quantised and integer weights have neither.",
+        "Attention needs exp and an order: complex numbers have no order, quantised and integer ones no exp.",
         ">>> conv2attn.convert(nn.Conv2d(3, 4, 3, dtype=torch.complex64))",
         "Dequantise or cast the layer to float64, float32, bfloat16 or float16 first.",
     ),
