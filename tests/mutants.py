@@ -295,8 +295,8 @@ MUTANTS = {
     ),
     "floats of exact rows decide": Mutant(
         "span/solver.py",
-        "if rows:\n        coefficients = Coefficients.exactly(targets.coefficients)\n\n        def left",
-        "if False:\n        coefficients = Coefficients.exactly(targets.coefficients)\n\n        def left",
+        "if rows:\n        coefficients = Coefficients.exactly(targets.coefficients)\n\n        def exact",
+        "if False:\n        coefficients = Coefficients.exactly(targets.coefficients)\n\n        def exact",
         "tests/span/edges/exact_rows.py::test_the_floats_of_exact_rows_decide_nothing",
     ),
     "what a dual meets is not charged": Mutant(

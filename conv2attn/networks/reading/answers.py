@@ -75,7 +75,7 @@ class Answers:
         key = value if key is None else key
         query = key if query is None and shape[0] == shape[1] else query
         if not isinstance(query, Located) or not isinstance(key, Located) or image is None:
-            return None, str(placed(query, key, value, shape, torch.zeros(1, 1).long()))
+            return None, str(placed(query, key, value, shape, torch.zeros(1, 1, dtype=torch.long, device="cpu")))
         lead = self.shapes[calls[0]][:-2] if len(calls) == 1 else ()
         at = arranged(image, self.count, query.cells, key.cells, lead)
         if isinstance(at, str):
@@ -108,7 +108,7 @@ class Answers:
             heads = Heads(lead, axis)
         else:
             return replay, layout
-        rows = heads.split(torch.arange(prod(lead)).reshape(lead), 0)
+        rows = heads.split(torch.arange(prod(lead), device="cpu").reshape(lead), 0)
         if layout is None:
             image = self.image_of(calls)
             own = [] if image is None else [(image == at).nonzero().flatten() for at in range(self.count)]

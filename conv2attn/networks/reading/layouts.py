@@ -43,7 +43,7 @@ class Layout:
     @property
     def in_order(self) -> bool:
         """Whether images come first, then heads, then windows."""
-        return bool((self.at.flatten() == torch.arange(self.at.numel())).all())
+        return bool((self.at.flatten() == torch.arange(self.at.numel(), device="cpu")).all())
 
     def of_images(self, count: int) -> Tensor | None:
         """The same for so many images; None where only a run of as many as these tells it."""
@@ -66,7 +66,11 @@ class Layout:
         if at is None or at.numel() != len(attention):
             return None
         order = at.transpose(1, 2).flatten()
-        ordered = attention if torch.equal(order, torch.arange(len(order))) else attention[order.to(attention.device)]
+        ordered = (
+            attention
+            if torch.equal(order, torch.arange(len(order), device="cpu"))
+            else attention[order.to(attention.device)]
+        )
         return ordered.unflatten(0, (-1, at.shape[1]))
 
 
@@ -166,7 +170,11 @@ def joined(calls: Sequence[Call], images: Mapping[Call, Tensor], count: int) -> 
     for call in calls:
         image = images.get(call)
         known = image is not None and not bool((image < 0).any())
-        own = image.flatten().bincount(minlength=count) if known and image is not None else torch.zeros(count)
+        own = (
+            image.flatten().bincount(minlength=count)
+            if known and image is not None
+            else torch.zeros(count, device="cpu")
+        )
         partial = bool(own.min() < own.max())
         for place in waiting[module_of(call)] if partial else ():
             total = totals[place]
@@ -196,14 +204,17 @@ def located(
         place = places.get(call, {}).get(role)
         if place is None or place.why:
             return None if place is None else place.why
-        code = torch.zeros(place.at.shape[:-1], dtype=torch.long)
+        code = torch.zeros(place.at.shape[:-1], dtype=torch.long, device="cpu")
         for along, side in enumerate(place.sides):
             code = code * side + place.at[..., along]
         code = torch.where(place.at[..., 0] < 0, -1, code)
         own = place.at.shape[:-2]
         if any(bool(code.diff(dim=axis).any()) for axis in mixed_axes(own, shapes[call][:-2])):
             return OTHER_AXES
-        index, tokens = as_rows(torch.arange(prod(own)).reshape(1, *own), shapes[call][:-2]), shapes[call][-2:]
+        index, tokens = (
+            as_rows(torch.arange(prod(own), device="cpu").reshape(1, *own), shapes[call][:-2]),
+            shapes[call][-2:],
+        )
         if index is None or code.shape[-1] != tokens[role != "query"]:
             return OTHER_AXES
         rows = index.flatten()
@@ -233,7 +244,7 @@ def arranged(image: Tensor, images: int, queries: Tensor, keys: Tensor, lead: Sh
     counts = {len(rows) for each in groups for rows in each.values()}
     if len(counts) > 1 or len({len(each) for each in groups}) > 1:
         return SAME_PLACES
-    at = torch.tensor([list(each.values()) for each in groups]).transpose(1, 2)
+    at = torch.tensor([list(each.values()) for each in groups], device="cpu").transpose(1, 2)
     # Heads of an image stand at equal steps, and each image and window has the same: two views of an image on the batch
     # axis, or two networks, do not, beside the heads of each.
     steps = at.diff(dim=1)

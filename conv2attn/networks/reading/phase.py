@@ -420,7 +420,7 @@ def read_of(record: AttentionRecord, attention: Captured, replay: Replayed) -> R
     if isinstance(where, str):
         return Read(name, attention, None, weights, replay.residual, tuple(notes), where, reordered=reordered)
     for tokens, order in ((-2, where.queries), (-1, where.keys)):
-        if order is not None and not bool((order == torch.arange(len(order))).all()):
+        if order is not None and not bool((order == torch.arange(len(order), device="cpu")).all()):
             attention, reordered = attention.index_select(tokens, order.to(attention.device)), True
     if where.tokens.windows is not None and len(where.tokens.windows.places) > 1:
         notes.append(windows_note(where.tokens.sides, placed=True))
