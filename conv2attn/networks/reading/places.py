@@ -232,31 +232,31 @@ def of_images(response: Response, axes: list[int], shape: tuple[int, ...], live:
     if not lead:
         axis, lead = 0, (1,)
     line = image.reshape(lead).movedim(axis, 0).reshape(lead[axis], -1).amax(1)
-    at, centre, exact = nowhere.reshape(*lead, *nowhere.shape[-2:]), None, True
-    sides: tuple[int, ...] = ()
+    of_each = list[tuple[Tensor, Response, tuple[int, ...], Tensor, Tensor]]()
     for number in sorted(set(line[line >= 0].tolist())):
         rows = (line == number).nonzero().flatten()
         part = response.rows(lead, axis, rows)
-        own, own_sides, own_centre, why = judged(part, axes, shape, live.reshape(*lead, -1).index_select(axis, rows))
-        if why:
-            return Places(nowhere, image, why=why)
-        if centre is None:
-            sides, exact, first = own_sides, part.exact, (own, own_centre)
-            centre = torch.full(at.shape, torch.nan, dtype=torch.float64)
-        elif not (exact and part.exact and own_sides == sides):
+        own, sides, centre, _ = judged(part, axes, shape, live.reshape(*lead, -1).index_select(axis, rows))
+        of_each.append((rows, part, sides, own, centre))
+    # All images answer the same noise, so that one whose centres fall into a lattice speaks for those with the same.
+    told = next((each for each in of_each if each[2]), None)
+    if told is None:
+        return Places(nowhere, image, why=BLURRED if of_each else NOTHING)
+    _, first, sides, cells, middle = told
+    at = nowhere.reshape(*lead, *nowhere.shape[-2:])
+    centres = torch.full(at.shape, torch.nan, dtype=torch.float64)
+    for rows, part, own_sides, own, centre in of_each:
+        if not (first.exact and part.exact and own_sides == sides):
             # Centres of blurred tokens depend a little on what an image shows. Tokens of two cells are at least a step
             # apart, so that half a step tells them.
-            step = 1 / torch.tensor(sides)
-            apart_by = (first[1] - own_centre).abs() if first[1].shape == own_centre.shape else None
-            lost = apart_by is not None and bool((apart_by.isnan() != first[1].isnan()).any())
-            if apart_by is None or lost or bool((apart_by >= step / 2).any()):
+            apart_by = (middle - centre).abs() if middle.shape == centre.shape else None
+            lost = apart_by is not None and bool((apart_by.isnan() != middle.isnan()).any())
+            if apart_by is None or lost or bool((apart_by >= 0.5 / torch.tensor(sides)).any()):
                 return Places(nowhere, image, why=PLACES_DIFFER)
-            own = first[0]
+            own = cells
         at.index_copy_(axis, rows, own)
-        centre.index_copy_(axis, rows, own_centre)
-    if centre is None:
-        return Places(nowhere, image, why=NOTHING)
-    return Places(at.reshape(nowhere.shape), image, sides, "", centre.reshape(nowhere.shape), tuple(axes), exact)
+        centres.index_copy_(axis, rows, centre)
+    return Places(at.reshape(nowhere.shape), image, sides, "", centres.reshape(nowhere.shape), tuple(axes), first.exact)
 
 
 def response_sums(change: Tensor, ramped: Tensor) -> tuple[Tensor, Tensor, Tensor]:
