@@ -73,9 +73,10 @@ def copy_network(network: nn.Module) -> Any:
             raise why_not_copied(network, memo | detached, error) from error
     memo = made
     # TorchScript copies its parameters as results of the originals, which torch then refuses to move.
-    for parameter in copied.parameters() if isinstance(copied, torch.jit.ScriptModule) else ():
-        if not parameter.is_leaf:
-            parameter.detach_().requires_grad_()
+    for scripted in (each for each in copied.modules() if isinstance(each, torch.jit.ScriptModule)):
+        for parameter in scripted.parameters():
+            if not parameter.is_leaf:
+                parameter.detach_().requires_grad_()
     for module in network.modules():  # einops' layers are unpickled by __init__, in training mode
         if isinstance(twin := memo.get(id(module)), nn.Module) and twin.training != module.training:
             twin.training = module.training

@@ -535,3 +535,13 @@ def test_outputs_that_are_not_finite_or_the_same_are_not_called_nonlinear(diviso
     torch.manual_seed(1)
     (read,) = reads_of(Network(PLAIN, Divided(divisor, size)).eval(), torch.randn(2, 3, 8, 8))
     assert reason in read.notes[0]
+
+
+@pytest.mark.parametrize(("attend", "reason"), [(PLAIN, ""), (exchanged_in_the_second, "elsewhere in another image")])
+def test_blurred_tokens_lie_alike_in_all_images_or_are_refused(attend, reason):
+    """Planted by a limit of many steps in place of half of one: two exchanged tokens of the second image are lost."""
+    torch.manual_seed(1)
+    network = Network(attend, Layer()).eval()
+    network.patch = nn.Sequential(nn.Conv2d(3, WIDTH, 3, 2, 1), nn.GELU(), nn.Conv2d(WIDTH, WIDTH, 3, 2, 1))
+    (read,) = reads_of(network, torch.randn(2, 3, 16, 16))
+    assert reason in read.unplaced if reason else read.tokens.sides == (4, 4)

@@ -136,6 +136,8 @@ def test_a_network_of_torchscript_is_compared_section_by_section(compiled):
     report = certify(original, scripted, input_size=SIZE)
     assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.ROUNDED), report.to_text()
     assert certify(scripted, scripted, input_size=SIZE).verdict is Verdict.HOLDS
+    report = certify(nn.Sequential(original, nn.ReLU()), nn.Sequential(scripted, nn.ReLU()), input_size=SIZE)
+    assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.ROUNDED), report.to_text()
     report = certify(scripted, near, input_size=SIZE)
     assert report.verdict is Verdict.REFUTED
     assert report.place is not None
