@@ -126,10 +126,11 @@ def distil(
     """A copy of a network in which heads are depthwise convolutions, as many as cost at most `max_loss` together.
 
     The kernel of a head is its mean attention by displacement over a third of the images, cut to a box. A second third
-    of the images chooses: heads that cost at most `max_loss` alone are tried in the order of their costs, and the
-    largest number of them that costs at most `max_loss` at once is kept. The loss of the copy is measured on the last
-    third. A cost is the mean of `|y' - y| / |y|` over images plus two standard errors of it, for the first tensor y of
-    the output; with labels, it is the same of the increase of the cross entropy.
+    of the images chooses: heads that cost at most `max_loss` alone are tried in the order of their costs, so many at
+    once that they cost at most `max_loss`. The number is found by bisection, so that more may fit where costs do not
+    grow with it. The loss of the copy is measured on the last third. A cost is the mean of `|y' - y| / |y|` over images
+    plus two standard errors of it, for the first tensor y of the output; with labels, it is the same of the increase of
+    the cross entropy.
 
     A layer can be distilled if its module maps tokens (batch, tokens, channels) on one grid to tokens by
     `sum_h A_h x M_h^T + b`, and the attention of heads that stay is a softmax of inner products of affine maps of x.
