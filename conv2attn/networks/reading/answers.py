@@ -25,7 +25,7 @@ from conv2attn.networks.reading.replay_result import OTHER_HEADS, Replayed
 from conv2attn.networks.reading.responses import ROLES, Call, Shape
 from conv2attn.networks.reading.rounds import places
 from conv2attn.networks.reading.score_order import unordered
-from conv2attn.networks.reading.token_grids import Placed, placed
+from conv2attn.networks.reading.token_grids import Placed, images_as_windows, placed
 
 
 @final
@@ -65,8 +65,8 @@ class Answers:
         image = torch.cat([self.images[call].flatten() for call in calls])
         return torch.zeros_like(image) if self.count == 1 else image
 
-    def placed(self, calls: Sequence[Call]) -> tuple[Layout | None, list[Placed] | str]:
-        """The layout of the rows of these calls, and where their tokens lie in all images, or in each; or why not."""
+    def placed(self, calls: Sequence[Call]) -> tuple[Layout | None, Placed | str]:
+        """The layout of the rows of these calls, and where their tokens lie in all images; or why that is not known."""
         if isinstance(self.places, str):
             return None, self.places
         query, key, value = (located(calls, role, self.places, self.shapes) for role in ROLES)
@@ -88,8 +88,10 @@ class Answers:
         lost = any(bool(((cells := each.cells[at]) < 0).ne(cells[:1] < 0).any()) for each in (query, key))
         if not why and not alike and (lost or not exact):
             why = PLACES_DIFFER
-        every = [each for each in found if isinstance(each, Placed)]
-        return Layout(tuple(calls), at), why or (every[:1] if alike else every)
+        where = why or found[0]
+        if not isinstance(where, str) and not alike:
+            where = images_as_windows(query, key, at)
+        return Layout(tuple(calls), at), where
 
     def with_layout(
         self, calls: Sequence[Call], layout: Layout | None, replay: Replayed, shape: Shape

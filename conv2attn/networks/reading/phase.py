@@ -29,7 +29,7 @@ from conv2attn.networks.reading.token_grids import Placed
 from conv2attn.networks.reading.watch import SEED, Marked, Operators, Watch
 
 MOST_IMAGES = 8
-"""Images of which each has a record of its own, where its tokens lie elsewhere than those of others."""
+"""Images that run together in float64 where tokens lie elsewhere in each."""
 AT_ONCE = 2**28
 """Bytes of attention that are kept at once, and of the largest attention of a run.
 
@@ -170,14 +170,13 @@ def own_sides(network: nn.Module, inputs: Any) -> dict[str, tuple[int, ...]]:
 class AttentionRecord:
     """One attention that is to be read: its `calls`, and the `layout` of its rows, None where conventions tell it.
 
-    `where` its tokens lie, or why that is not known; of one `image` alone where that is another in each.
+    `where` its tokens lie, or why that is not known.
     """
 
     name: str
     calls: tuple[Call, ...]
     layout: Layout | None
     where: Placed | str
-    image: int | None = None
 
 
 class ReadingPass:
@@ -226,34 +225,29 @@ class ReadingPass:
             if not groups and not self.asked.calls_of(name):
                 groups = [((name, 0),)]
             found = [
-                record
+                self.placed(f"{name} (call {number + 1})" if number else name, group)
                 for number, group in enumerate(groups)
-                for record in self.placed(f"{name} (call {number + 1})" if number else name, group)
             ]
         self.every |= {each.name: each for each in found}
         return found
 
-    def placed(self, name: str, calls: tuple[Call, ...]) -> list[AttentionRecord]:
-        """The record of these calls, or one of each image where their tokens lie elsewhere in each."""
+    def placed(self, name: str, calls: tuple[Call, ...]) -> AttentionRecord:
+        """The record of these calls, in which images are windows where their tokens lie elsewhere in each."""
         asked = self.asked
         assert not isinstance(asked, str)
         if calls[0] not in asked.shapes:
-            return [AttentionRecord(name, calls, None, UNSEEN.reason)]
-        layout, places = asked.placed(calls)
+            return AttentionRecord(name, calls, None, UNSEEN.reason)
+        layout, where = asked.placed(calls)
         why = DRAWN if name.split(" ")[0] in self.drawn else asked.why_unordered(calls)
-        if why or isinstance(places, str):
-            return [AttentionRecord(name, calls, layout, why or str(places))]
-        if len(places) == 1:
-            return [AttentionRecord(name, calls, layout, places[0])]
+        if why or layout is None or isinstance(where, str) or not where.by_image:
+            return AttentionRecord(name, calls, layout, why or where)
         batch = self.batches[0]
         if len(self.batches) > 1 or not holds_images(batch) or len(batch) > MOST_IMAGES:
-            return [AttentionRecord(name, calls, layout, PLACES_DIFFER)]
-        if len(batch) > len(places):  # a network may go by the place of an image in its batch
+            return AttentionRecord(name, calls, layout, PLACES_DIFFER)
+        if len(batch) > len(layout.at):  # a network may go by the place of an image in its batch
             every = ALONE if self.alone is None else answers_of(self.alone, batch, len(batch), ordered=False)
-            layout, places = (None, every) if isinstance(every, str) else every.placed(calls)
-            if layout is None or isinstance(places, str) or len(places) < len(batch):
-                return [AttentionRecord(name, calls, layout, PLACES_DIFFER)]
-        return [AttentionRecord(f"{name} (image {at + 1})", calls, layout, each, at) for at, each in enumerate(places)]
+            layout, where = (None, every) if isinstance(every, str) else every.placed(calls)
+        return AttentionRecord(name, calls, layout, where)
 
     def records(self, names: Sequence[str]) -> Iterator[Read]:
         """The records of these names, in their order."""
@@ -349,12 +343,7 @@ class ReadingPass:
             for record in {each.calls: each for each in records}.values():
                 pieces[record.calls].append(attention_of(record, rows, images, before))
         joined = {calls: joined_calls(each) for calls, each in pieces.items()}
-        found = dict[str, Captured]()
-        for record in records:
-            found[record.name] = attention = joined[record.calls]
-            if record.image is not None and isinstance(attention, Tensor) and record.layout is not None:
-                found[record.name] = attention.unflatten(0, (-1, record.layout.at.shape[-1]))[record.image].clone()
-        return found, centers
+        return {each.name: joined[each.calls] for each in records}, centers
 
     def own_record(self, name: str, captured: dict[str, Captured], centers: Mapping[str, list[Tensor]]) -> Read:
         """The record of a layer of this project: its grid and its weights are its own."""
@@ -373,6 +362,7 @@ UNSEEN_CODE = Unread(
     "attention runs in it that is not seen: weights that are no shares, or a softmax in compiled code; "
     "make shares of them in front of the values, or pass the attention as an array"
 )
+IMAGES_AS_WINDOWS = "its tokens lie elsewhere in each image: all images are windows of one"
 UNSEEN = Unread("it attends in some runs of the network, and not in others")
 
 
@@ -422,7 +412,9 @@ def read_of(record: AttentionRecord, attention: Captured, replay: Replayed) -> R
     for tokens, order in ((-2, where.queries), (-1, where.keys)):
         if order is not None and not bool((order == torch.arange(len(order), device="cpu")).all()):
             attention, reordered = attention.index_select(tokens, order.to(attention.device)), True
-    if where.tokens.windows is not None and len(where.tokens.windows.places) > 1:
+    if where.by_image:
+        notes.append(IMAGES_AS_WINDOWS)
+    elif where.tokens.windows is not None and len(where.tokens.windows.places) > 1:
         notes.append(windows_note(where.tokens.sides, placed=True))
     own = ("", name.rpartition(".")[2])
     if weights is not None and replay.start not in own:

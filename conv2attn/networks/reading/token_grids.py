@@ -26,11 +26,15 @@ ONE_SIDE = "more tokens without a place stand among its keys than among its quer
 @final
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """The tokens of a layer, and the orders of its queries and keys that make them leading tokens, then row by row."""
+    """The tokens of a layer, and the orders of its queries and keys that make them leading tokens, then row by row.
+
+    `by_image` says that its windows are of several images, in each of which tokens lie elsewhere.
+    """
 
     tokens: Tokens
     queries: Tensor | None = None
     keys: Tensor | None = None
+    by_image: bool = False
 
 
 def placed(
@@ -98,6 +102,20 @@ def placed(
         return SAME_PLACES
     grid = AttentionGrid(key_sides, Sites.everywhere(len(key_sides)))
     return Placed(Tokens(window_sides(at_keys, key_sides), 0, Windows(at_keys, grid)))
+
+
+def images_as_windows(queries: Located, keys: Located, at: Tensor) -> Placed | str:
+    """The tokens of attention that lie elsewhere in each image, whose images are then windows of one.
+
+    Args:
+        at: the rows (images, heads, windows) among those that are located; each image alone is placed.
+    """
+    at_queries, at_keys = (each.cells[at[:, 0].flatten()].numpy() for each in (queries, keys))
+    if queries.sides != keys.sides or not np.array_equal(at_queries, at_keys):
+        return PLACES_DIFFER
+    # Tokens stay in the order of the run, which their places tell: no box of them has one order in all images.
+    grid = AttentionGrid(keys.sides, Sites.everywhere(len(keys.sides)))
+    return Placed(Tokens((), 0, Windows(at_keys, grid)), by_image=True)
 
 
 def order_of_tokens(cells: Cells, number: int) -> Tensor | None:

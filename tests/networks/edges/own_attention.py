@@ -10,9 +10,10 @@ from torch.nn import functional as F
 
 from conv2attn.errors import UsageError
 from conv2attn.networks.reading import layouts
+from conv2attn.networks.reading.phase import IMAGES_AS_WINDOWS
 from conv2attn.span import reads_of
 
-CELLS, WIDTH, HEADS = 16, 8, 2
+CELLS, WIDTH, HEADS, IMAGES = 16, 8, 2, 3
 TRUTH: list[torch.Tensor] = []
 """The attention of the network that runs, one call after the other: (images, heads, cells, cells), NaN elsewhere."""
 
@@ -437,10 +438,12 @@ STYLES = {
 def read_as_noted(read):
     """Attention (images, heads, cells, cells) as it is read."""
     places = torch.arange(CELLS)[None] if read.tokens.windows is None else torch.as_tensor(read.tokens.windows.places)
-    rows = read.attention.double().unflatten(0, (-1, len(places)))
+    windows = len(places) // (IMAGES if IMAGES_AS_WINDOWS in read.notes else 1)
+    rows = read.attention.double().unflatten(0, (-1, windows))
     whole = torch.full((len(rows), HEADS, CELLS, CELLS), torch.nan, dtype=torch.float64)
-    for window, at in enumerate(places):
-        whole[:, :, at[:, None], at[None]] = rows[:, window]
+    for row, at in enumerate(places.repeat(len(rows) * windows // len(places), 1)):
+        image, window = divmod(row, windows)
+        whole[image, :, at[:, None], at[None]] = rows[image, window]
     return whole
 
 
@@ -448,7 +451,7 @@ def verdict(name):
     """ "right", "wrong", or the reason why a style is refused."""
     attend, layer, _ = STYLES[name]
     torch.manual_seed(1)
-    network, images = Network(attend, layer()).eval(), torch.randn(3, 3, 8, 8)
+    network, images = Network(attend, layer()).eval(), torch.randn(IMAGES, 3, 8, 8)
     TRUTH.clear()
     with torch.no_grad():
         network(images)
@@ -460,7 +463,7 @@ def verdict(name):
     refused = [each.unread or each.unplaced for each in reads if each.unread or each.unplaced]
     if refused:
         return refused[0]
-    # Calls on other tokens, and images with tokens of their own, are records of their own.
+    # Calls on other tokens are records of their own.
     whole = torch.cat([read_as_noted(read) for read in reads])
     same = truth is not None and whole.shape == truth.shape and torch.allclose(whole, truth, atol=1e-5, equal_nan=True)
     return "right" if same else "wrong"
