@@ -85,7 +85,7 @@ def placed(
                     return BETWEEN
             elif not (at_one_place(queries, keys, *lines) if query_sides == key_sides else in_cells(*lines)):
                 return APART
-            return Placed(Tokens(key_sides, leading.pop(), sites=sites), *orders)
+            return Placed(Tokens(key_sides, leading.pop(), sites=sites), orders[0], orders[1])
         # Queries that are some of the tokens (pooled, or every other one) have cells among those of the keys.
         exact = query_sides == key_sides and queries.exact and keys.exact
         if exact and len(leading) == 1 and orders[1] is not None and shape[-2] < shape[-1]:
