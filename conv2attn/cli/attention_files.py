@@ -230,7 +230,6 @@ def facts_in(
     only: Patterns,
     plot: str | None = None,
     curves: str | None = None,
-    profiles: bool = False,
     replacing: ReplaceOptions | None = None,
     force: bool = False,
 ) -> HeadsReport:
@@ -239,7 +238,7 @@ def facts_in(
     Raises:
         UsageError: inputs beside an array (C2A004), or names that fit no layer (C2A008); nothing attends (C2A501).
     """
-    report, _ = facts_of_file(path, tokens, reading, only, profiles, replacing)
+    report, _ = facts_of_file(path, tokens, reading, only, replacing)
     if plot and any(layer.heads for layer in report.layers):
         plots.write(plots.draw_facts(report), plot, force)
     if curves:
@@ -254,7 +253,6 @@ def facts_of_file(
     tokens: TokenOptions,
     reading: Reading,
     only: Patterns,
-    profiles: bool = False,
     replacing: ReplaceOptions | None = None,
 ) -> tuple[HeadsReport, Attending]:
     """The facts of a file, and what it holds."""
@@ -262,7 +260,7 @@ def facts_of_file(
     images = None if specimen is None else specimen.inputs
     with naming_inputs(images), progress() as bar:
         extra, grid = tokens.extra_tokens, tokens.grid
-        options: dict[str, Any] = {"profiles": profiles, "only": only}
+        options: dict[str, Any] = {"only": only}
         if replacing is not None and replacing.replace:
             options |= {"replace": replacing.replace, "replaced_heads": replacing.replaced_heads}
             if replacing.labels and specimen is not None:

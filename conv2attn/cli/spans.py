@@ -106,11 +106,6 @@ def check_taps(context: click.Context) -> None:
     metavar="FILE",
     help="Write a certificate in integers, which a short program can check.",
 )
-@click.option(
-    "--profiles",
-    is_flag=True,
-    help="Note whether the heads of a layer are one convolution, a sparse one, or a mixture.",
-)
 @tokens_or_positions
 @reporting
 def check_span(model: str, showing: Showing, plot: str | None, certificate: str | None, **arguments: Any) -> None:
@@ -145,11 +140,6 @@ def check_span(model: str, showing: Showing, plot: str | None, certificate: str 
     multiple=True,
     help="Another checkpoint to compare with, layer by layer; repeatable, for steps of a training run.",
 )
-@click.option(
-    "--profiles",
-    is_flag=True,
-    help="Note, with -v, whether the heads of a layer are one convolution, a sparse one, or a mixture.",
-)
 @click.option("--columns", "defined", is_flag=True, help="Define every column, with its source; reads no file.")
 @replacing
 @tokens
@@ -162,7 +152,6 @@ def heads(
     model: str | None,
     plot: str | None,
     compare: tuple[str, ...],
-    profiles: bool,
     replacing: ReplaceOptions,
     defined: bool,
     cite: bool,
@@ -187,8 +176,6 @@ def heads(
         raise click.UsageError("Missing argument 'MODEL'")
     if compare and plot is not None:
         raise click.UsageError("--plot shows the heads of one model: leave it out beside --compare.")
-    if compare and profiles:
-        raise click.UsageError("--profiles speaks of one model: leave it out beside --compare.")
     if compare and replacing.replace:
         raise click.UsageError("--replace speaks of one model: leave it out beside --compare.")
     from conv2attn.cli.attention_files import compared_in, facts_in
@@ -196,7 +183,7 @@ def heads(
     if compare:
         report: Any = compared_in((model, *compare), force=showing.force, **arguments)
     else:
-        report = facts_in(model, plot=plot, profiles=profiles, replacing=replacing, force=showing.force, **arguments)
+        report = facts_in(model, plot=plot, replacing=replacing, force=showing.force, **arguments)
     cited = ""
     if cite:
         from conv2attn.cli.cite import citation

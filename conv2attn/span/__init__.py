@@ -22,15 +22,6 @@ from conv2attn.span.graded_facts.facts import ConvolutionFact, HeadFacts, HeadsR
 from conv2attn.span.graded_facts.measuring import heads
 from conv2attn.span.grids import grid_of as grid_of
 from conv2attn.span.layers import read_layer as read_layer
-from conv2attn.span.questions import (
-    HeadReading,
-    MovedPattern,
-    Profiles,
-    Redundancy,
-    head_offsets,
-    profiles,
-    redundant_heads,
-)
 from conv2attn.span.reading import rows_of as rows_of
 from conv2attn.span.recover import Recovered, recover
 from conv2attn.span.solver import stability as stability
@@ -47,12 +38,8 @@ __all__ = [
     "Ends",
     "Expression",
     "HeadFacts",
-    "HeadReading",
     "HeadsReport",
-    "MovedPattern",
-    "Profiles",
     "Recovered",
-    "Redundancy",
     "SpanFact",
     "SpanReport",
     "SpanRow",
@@ -62,9 +49,6 @@ __all__ = [
     "express",
     "expression",
     "fit_heads",
-    "head_offsets",
     "heads",
-    "profiles",
     "recover",
-    "redundant_heads",
 ]

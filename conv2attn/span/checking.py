@@ -22,7 +22,6 @@ from conv2attn.span.conditions import check, check_kernel
 from conv2attn.span.ends import ends_of
 from conv2attn.span.equations import operators_of, shift_targets
 from conv2attn.span.grids import as_offsets, as_sides, axes_named, check_extent
-from conv2attn.span.questions import profiles_of
 from conv2attn.span.reading import rows_of_read
 from conv2attn.span.span_report import Condition, ConditionName, SpanReport, SpanRow
 from conv2attn.theory.basis import Offset, terms
@@ -49,7 +48,6 @@ def check_span(
     sampled: bool | None = None,
     position_only: bool = False,
     exact: bool = False,
-    profiles: bool = False,
     structure: Any = None,
     only: Patterns = (),
     skip: Patterns = (),
@@ -92,8 +90,6 @@ def check_span(
         position_only: read the attention of each layer of a network by position alone, in a run on `example_input` or
             on random numbers in which content is held at zero, and name the layers that cannot be read so; see
             docs/check-span.md.
-        profiles: add a note on each layer on a grid, whether its heads are one convolution, a sparse one, or a mixture;
-            see `conv2attn.span.profiles`. Every pair of heads may be compared.
         only, skip: patterns of names of layers to check, and to leave out; nothing is computed for the others.
         progress: called before each layer with its number from 1, the number of layers, and its name.
     Raises:
@@ -110,8 +106,8 @@ def check_span(
     """
     names: tuple[ConditionName, ...] = (condition,) if isinstance(condition, str) else tuple(condition)
     names = names if structure is None else ("joint",)
-    if structure is not None and (offsets is not None or convolution is not None or position_only or profiles):
-        reason = "structure excludes offsets, convolution, position_only and profiles"
+    if structure is not None and (offsets is not None or convolution is not None or position_only):
+        reason = "structure excludes offsets, convolution and position_only"
         raise UsageError("C2A004", reason, "Leave them out.")
     offsets = None if offsets is None else as_offsets(offsets)
     kernel = None if convolution is None else as_convolution(convolution)
@@ -154,8 +150,6 @@ def check_span(
         ours = isinstance(layer, MultiHeadSelfAttention)
         if not ours and isinstance(grid, Sequence) and tuple(grid) not in sides:
             notes.append(f"grid {'x'.join(map(str, sides[0]))} inferred from another layer's")
-        if profiles:
-            notes.append(profiles_of(rows).sentence)
         limits = limits_for(rows, eps, max_phi)
         if structure is not None:
             targets = operators_of(structure, rows.grid)

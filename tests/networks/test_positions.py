@@ -17,7 +17,7 @@ from conv2attn.networks.positions import (
     position_attention,
 )
 from conv2attn.networks.positions.from_parameters import forward_kind
-from conv2attn.span import check_span, head_offsets, rows_of
+from conv2attn.span import check_span, heads, rows_of
 from conv2attn.theory.basis import AttentionGrid, Sites
 from conv2attn.theory.bounds import gamma
 from conv2attn.verdicts import Strength, Verdict
@@ -84,7 +84,7 @@ def test_gates_and_offsets_of_a_layer_known_by_name():
         network.blocks[0].pos_proj.weight.copy_(torch.tensor([[0.0, 2.0, -1.0], [-4.0, 0.0, -1.0]]) * 40)
         network.blocks[0].gating_param.copy_(torch.tensor([0.0, math.log(3)]))
     found = position_attention(network)["blocks.0"]
-    assert [head.peak for head in head_offsets(found)] == [(1, 0), (0, -2)]
+    assert [head.peak for head in heads(found).layers[0].heads] == [(1, 0), (0, -2)]
     assert found.notes[0].startswith("gates 0.500 0.750:")
     alone = position_attention(network.blocks[0], (3, 3))["(root)"]
     assert alone.grid.keys == (3, 3)
@@ -160,7 +160,7 @@ def test_wrong_calls():
     with pytest.raises(UsageError, match=r"C2A502 attention of the Sequential depends on its inputs.*position_only"):
         check_span(nn.Sequential(layer_with_content()))
     with pytest.raises(UsageError, match="C2A502 attention: no rule"):
-        head_offsets(Unread("no rule"))
+        rows_of("attention", Unread("no rule"), None)
     with pytest.raises(UsageError, match="C2A501 ReLU has no layer"):
         check_span(nn.ReLU(), position_only=True)
     with pytest.raises(UsageError, match="C2A503"):

@@ -19,7 +19,7 @@ from conv2attn.arguments import call_network
 from conv2attn.networks.positions import PositionAttention, Unread, position_attention
 from conv2attn.networks.reading.by_position import AFTER_FIRST, NO_TERM
 from conv2attn.networks.reading.watch import SOFTMAXES
-from conv2attn.span import check_span, head_offsets
+from conv2attn.span import check_span, heads
 from conv2attn.span.attending import others_by_position
 from conv2attn.verdicts import Strength, Verdict
 
@@ -125,7 +125,7 @@ def test_convit_starts_as_a_convolution_as_its_locality_grows():
     assert [row.verdict for row in report.rows] == [Verdict.HOLDS, Verdict.HOLDS, Verdict.UNDECIDED]
     assert report.exit_code == 3
     found = position_attention(network)["blocks.0.attn"]
-    assert sorted(head.peak for head in head_offsets(found)) == OFFSETS
+    assert sorted(head.peak for head in heads(found).layers[0].heads) == OFFSETS
     with torch.no_grad():
         network.blocks[0].attn.pos_proj.weight[3] = network.blocks[0].attn.pos_proj.weight[4]
     assert check_span(network, position_only=True).rows[0].verdict is Verdict.REFUTED
@@ -141,8 +141,8 @@ def test_a_relative_position_bias_that_is_shifts_is_a_convolution(name):
     assert all(row.notes[0].startswith("positions alone, as it runs") for row in report.rows)
     assert [row.verdict for row in check_span(captured, extra_tokens=extra).rows] == [Verdict.HOLDS] * 2
     for layer, attention in zip(read(network), captured.values(), strict=True):
-        for read_off in (head_offsets(layer), head_offsets(attention, extra_tokens=extra)):
-            assert [head.offset for head in read_off] == OFFSETS
+        for facts in (heads(layer), heads(attention, extra_tokens=extra)):
+            assert [head.peak for head in facts.layers[0].heads] == OFFSETS
     bias_to(network, [*OFFSETS[:-1], (2, 2)])
     assert check_span(network, position_only=True).exit_code == 1
     others = check_span(capture(network, pictures(network)), extra_tokens=extra)
@@ -243,8 +243,12 @@ def test_the_head_of_the_previous_token_needs_positions_only():
         network.embeddings.word_embeddings.weight.zero_()
     seen = capture(network, {"input_ids": torch.zeros(1, 64, dtype=torch.int64)})["encoder.layer.0.attention.self"]
     assert (seen[0] - first.attention).abs().max() <= 2.0**-20
-    readings = head_offsets(first)
-    assert [(readings[head].peak, round(readings[head].share, 2)) for head in (2, 5)] == [((-1,), 0.98), ((-1,), 0.77)]
+    measured = heads(first).layers[0].heads
+    peaks = [(measured[head].peak, round(measured[head].peak_mass, 2)) for head in (2, 5)]
+    assert peaks == [
+        ((-1,), 0.98),
+        ((-1,), 0.77),
+    ]
 
 
 def test_with_words_one_of_its_two_heads_stays_with_the_previous_token():
@@ -252,8 +256,8 @@ def test_with_words_one_of_its_two_heads_stays_with_the_previous_token():
     for text in (*TEXTS, " ".join(TEXTS * 9)):
         given = sentence(text, truncation=True, max_length=256)
         array = capture(network, given)["encoder.layer.0.attention.self"]
-        readings = head_offsets(array, grid=(array.shape[-1],))
-        shares.append([readings[head].share for head in (2, 5)])
+        readings = heads(array, grid=(array.shape[-1],)).layers[0].heads
+        shares.append([readings[head].peak_mass for head in (2, 5)])
     found = torch.tensor(shares)
     assert found.amin(0).tolist() == pytest.approx([0.79, 0.22], abs=0.0051)
     assert found.amax(0).tolist() == pytest.approx([0.95, 0.27], abs=0.0051)

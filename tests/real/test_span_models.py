@@ -9,7 +9,7 @@ from torch import nn
 from conv2attn import capture
 from conv2attn.errors import CheckpointError
 from conv2attn.files import load
-from conv2attn.span import check_span, head_offsets
+from conv2attn.span import check_span, heads
 from conv2attn.verdicts import Verdict
 
 TEXTS = [
@@ -64,8 +64,9 @@ def shifts_by_one(attention):
     """(layer, head, offset) of each head that gives a neighbour or itself over half of every query's attention."""
     found = []
     for layer, array in attention.items():
-        for head in head_offsets(array, grid=(array.shape[-1],)):
-            if head.weakest > 0.5 and abs(head.peak[0]) <= 1:
+        for head in heads(array, grid=(array.shape[-1],)).layers[0].heads:
+            weakest = array[0, head.head].diagonal(head.peak[0]).min()
+            if weakest > 0.5 and abs(head.peak[0]) <= 1:
                 found.append((layer, head.head, head.peak))
     return found
 
@@ -78,17 +79,16 @@ def test_the_head_of_the_previous_token_is_found(text, special):
     first = "encoder.layer.0.attention.self"
     assert shifts_by_one(attention) == [(first, 2, (-1,))]
     before = attention[first][0, 2].diagonal(-1)
-    reading = head_offsets(attention[first], grid=(attention[first].shape[-1],))[2]
-    assert reading.share == pytest.approx(before.double().sum().item() / (len(before) + 1), rel=LAST_DIGIT)
-    assert (reading.weakest, reading.offset) == (before.min().item(), None)
+    reading = heads(attention[first], grid=(attention[first].shape[-1],)).layers[0].heads[2]
+    assert reading.peak_mass == pytest.approx(before.double().sum().item() / (len(before) + 1), rel=LAST_DIGIT)
 
 
 def test_over_a_long_text_it_gives_less_than_everything_to_the_previous_token():
     attention = capture(sentence_encoder(), sentence(" ".join(TEXTS * 9), truncation=True, max_length=256))
     array = attention["encoder.layer.0.attention.self"]
-    reading = head_offsets(array, grid=(256,))[2]
+    reading = heads(array, grid=(256,)).layers[0].heads[2]
     assert reading.peak == (-1,)
-    assert 0.5 < reading.share < 0.99
+    assert 0.5 < reading.peak_mass < 0.99
 
 
 def test_an_encoder_of_sentences_is_no_convolution_of_three_tokens():

@@ -45,7 +45,6 @@ from conv2attn.span.graded_facts.patterns import coverage, of_patterns, redundan
 from conv2attn.span.graded_facts.replacing import Replacing
 from conv2attn.span.graded_facts.summed_head import SummedHead
 from conv2attn.span.graded_facts.sums import Sums, kernel, sums_of
-from conv2attn.span.questions import profiles_of
 from conv2attn.span.reading import rows_of_read
 
 
@@ -55,7 +54,6 @@ def heads(
     *,
     grid: Sequence[int] | int | None = None,
     extra_tokens: int | Mapping[str, int] | None = None,
-    profiles: bool = False,
     replace: ReplacedBy | None = None,
     replaced_heads: Mapping[str, Sequence[int]] | None = None,
     labels: Tensor | Sequence[int] | None = None,
@@ -78,8 +76,6 @@ def heads(
         grid: sides of the tokens after the leading ones. By default the run of the network says it, or it is inferred:
             a square, or the grid of another layer divided by one ratio along each axis.
         extra_tokens: number of leading tokens that are no pixels, for all layers or by name; by default as in the run.
-        profiles: add a note on each layer on one grid, whether its heads are one convolution, a sparse one, or a
-            mixture; see `conv2attn.span.profiles`. Every pair of heads may be compared.
         replace: measure the effect of each head on half of the images by replacing its attention with its mean
             ("mean"), its mean by displacement ("position"), the nearest shift ("shift") or uniform attention
             ("uniform"). This takes two or three runs of the network per head.
@@ -123,9 +119,6 @@ def heads(
         windows = None if read.tokens is None or grid is not None else read.tokens.windows
         measured = facts_of(rows, windows, read.weights)
         notes = (*rows.notes, *read.notes)
-        if profiles:
-            windowed = "has no profiles: it attends in windows"
-            notes += (profiles_of(rows).sentence if windows is None else windowed,)
         layer = msgspec.structs.replace(measured, replay=read.replay, notes=notes)
         facts.append(layer if replacing is None else replacing.layer(layer, read, rows))
         del read, rows

@@ -11,7 +11,7 @@ from torch import nn
 from conv2attn import check_span, convert, express, heads, recover
 from conv2attn.errors import UsageError
 from conv2attn.layers.theorem import fewest_heads
-from conv2attn.span import expression, fit_heads, head_offsets, profiles, redundant_heads
+from conv2attn.span import expression, fit_heads
 from conv2attn.verdicts import Strength, Verdict
 
 EYE = np.eye(9)[None]
@@ -53,7 +53,7 @@ def test_only_our_layers_have_values_to_replace_or_recover():
         with pytest.raises(UsageError, match=r"C2A502 (ndarray|Conv2d) is no MultiHeadSelfAttention"):
             question()
     with pytest.raises(UsageError, match="C2A502 attention is of class list"):
-        head_offsets(EYE.tolist())
+        fit_heads(nn.Conv2d(2, 3, 1), EYE.tolist())
 
 
 def test_one_number_is_a_grid_for_express_too():
@@ -94,7 +94,7 @@ TWO = {check_span: "kernel_size", heads: "example_input", express: "layer", expr
 """Functions of which a second argument needs no name."""
 
 
-@pytest.mark.parametrize("function", [*TWO, recover, head_offsets, redundant_heads, profiles])
+@pytest.mark.parametrize("function", [*TWO, recover])
 def test_options_are_given_by_name(function):
     first, *others = signature(function).parameters.values()
     assert first.kind is Parameter.POSITIONAL_OR_KEYWORD

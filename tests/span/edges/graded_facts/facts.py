@@ -10,7 +10,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn import heads
-from conv2attn.span import reads_of, redundant_heads
+from conv2attn.span import reads_of
 
 SIDES = (3, 4)
 PLACES = [(i, j) for i in range(3) for j in range(4)]
@@ -113,10 +113,9 @@ def test_heads_known_axis_by_axis_have_the_facts_of_their_attention(alpha, apart
     with changing(layer, "center") as numbers:
         numbers[8] = numbers[7]
     layer.prepare()
-    dense, redundant = heads(layer, grid=(7, 8)), redundant_heads(layer, grid=(7, 8))
+    dense = heads(layer, grid=(7, 8))
     monkeypatch.setattr("conv2attn.span.graded_facts.sums.BY_AXIS", 0)
     by_axis = heads(layer, grid=(7, 8))
-    assert redundant_heads(layer, grid=(7, 8)).removable == redundant.removable
     assert entries(by_axis.to_dict()) == nearly(dense.to_dict(), rel=1e-5, abs=1e-6)
 
 
