@@ -15,13 +15,13 @@ from conv2attn.choices import EncodingName, StrideBy
 from conv2attn.errors import Conv2AttnError, UnsupportedError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import STOCK
+from conv2attn.layers.theorem.deformable import is_deformable
 from conv2attn.networks.conversion.computed_weights import (
     check_has_weights,
     class_name,
     current_convolution,
     describe,
 )
-from conv2attn.networks.conversion.deformed import attend_in_pairs
 from conv2attn.networks.conversion.functional import record
 from conv2attn.networks.conversion.outcomes import (
     CHECKED,
@@ -95,9 +95,8 @@ def convert(
     hooks, buffers and attributes; everything else in the network stays as it is. So the state dict of the network is
     that of `model`, and either loads the other's. What became of each convolution is `conversion_of(network)`.
 
-    torchvision's DeformConv2d becomes attention in a module of its own with the 1x1 convolution of its offsets, if a
-    run on `example_input` shows `deform(x, offset(x))` and offsets at whole pixels; then `query` and `query_bias` take
-    the place of the layer of offsets. Between pixels attention is not bilinear, so other offsets are refused.
+    torchvision's DeformConv2d stays: between pixels it is bilinear, which no attention is; see
+    `theorem.deformable_as_attention` for whole pixels.
 
     Args:
         model: a convolution layer, or any network.
@@ -149,9 +148,7 @@ def convert(
     settings = Settings(alpha, encoding, d_head, stride_by, trainable, content, max_error)
     selection, names = Selection.of(only, skip), module_names(network)
     chosen = {name for name, all_names in names.items() if selection.wants(*all_names)}
-    network, pair_rows, pair_errors = attend_in_pairs(network, names, chosen, settings, example_input)
-    layer_rows, layer_errors = attend_in_layers(network, chosen, settings)
-    rows, errors = pair_rows | layer_rows, pair_errors | layer_errors
+    rows, errors = attend_in_layers(network, chosen, settings)
     calls, class_readers = record(copy_network(network), example_input) if example_input is not None else ([], {})
     call_names = {call: [*names[call.owner], call.name] for call in calls}
     all_names = (*map(names.__getitem__, rows), *call_names.values())
@@ -174,25 +171,29 @@ def convert(
 
 
 def unreadable_rows(model: nn.Module) -> list[ConversionRow]:
-    """Rows for convolutions with quantised weights or compiled by torch.jit, which cannot be converted.
+    """Rows for convolutions with quantised weights, compiled by torch.jit, or deformable, which cannot be converted.
 
     Raises:
         UsageError: `model` is no network (C2A006).
-        UnsupportedError: it is such a convolution itself (C2A102).
+        UnsupportedError: it is such a convolution itself (C2A101, C2A102).
     """
     check_network(model, "model")
-    rows, remedy = [], "Convert the network before it is quantised or compiled."
+    rows = []
     for name, module in model.named_modules():
-        kind, reason = type(module).__name__, ""
+        kind, reason, code = type(module).__name__, "", "C2A102"
+        remedy = "Convert the network before it is quantised or compiled."
         if isinstance(module, torch.jit.ScriptModule):
             kind, reason = module.original_name, "is compiled by torch.jit"
         elif "quantized" in type(module).__module__ and not isinstance(module, STOCK):
             reason = "has quantised weights"
+        elif is_deformable(module):
+            reason, code = "is bilinear between pixels, and attention a Gaussian around the moved centre", "C2A101"
+            remedy = "For offsets at whole pixels, see conv2attn.layers.theorem.deformable_as_attention."
         if reason and "Conv" in kind:
+            error = UnsupportedError(code, f"{name} ({kind}) {reason}" if name else f"{kind} {reason}", remedy)
             if not name:
-                raise UnsupportedError("C2A102", f"{type(module).__name__} has quantised or compiled weights", remedy)
-            text = str(UnsupportedError("C2A102", f"{name} ({kind}) {reason}", remedy))
-            rows.append(ConversionRow(name, kind, UNSUPPORTED, text))
+                raise error
+            rows.append(ConversionRow(name, kind, UNSUPPORTED, str(error)))
     return rows
 
 
