@@ -16,7 +16,7 @@ ROOMS = [each.name for each in pkgutil.iter_modules(conv2attn.__path__, "conv2at
 FILLED = {
     "equality": {"LayerPair", "Measured"},
     "lab": {"Progress"},
-    "networks": {"Attended", "AttentionRecord", "Observed", "Response", "Running"},
+    "networks": {"Attended", "AttentionRecord", "Response", "Running"},
     "span": {"Search"},
 }  # fmt: skip
 """Those that are not frozen: they are filled step by step while a network runs or a question is decided."""

@@ -1,4 +1,4 @@
-"""Reads the graph layers of torch_geometric."""
+"""Reads the graph layers of torch_geometric: importing this file registers them with `as_basis` and `from_torch`."""
 
 from collections.abc import Callable
 from typing import Any, get_type_hints
