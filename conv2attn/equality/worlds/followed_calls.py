@@ -1,25 +1,21 @@
-"""One call of a network with shadows: random numbers in place of the inputs, and the caller's state as before."""
+"""Calls of two networks with shadows, on random numbers in place of the inputs."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.modules import module as module_hooks
+from torch import Tensor
 
 from conv2attn.equality.output_parts import output_parts
-from conv2attn.equality.worlds.drawn_inputs import with_random_numbers
+from conv2attn.equality.worlds.call_state import as_before, own_inputs
 from conv2attn.equality.worlds.oracles import Oracles
 from conv2attn.equality.worlds.output_shadows import is_blind
+from conv2attn.equality.worlds.plans import Plan, refuse_other
 from conv2attn.equality.worlds.shadows import SHAKES, Shadow, Unfollowed
 from conv2attn.equality.worlds.watch import Watch
 from conv2attn.generators import generators_kept
-from conv2attn.networks.fast_path import without_fast_path
-from conv2attn.torch_internals import enable_mkldnn, mkldnn_enabled, tree_leaves
-
-MARKS = {"_shadow", "_made", "_ids"}
+from conv2attn.torch_internals import tree_leaves
 
 
 @dataclass(frozen=True)
@@ -39,83 +35,66 @@ class FollowedCall:
         return shadows
 
 
-def followed_call(network: Any, args: Any, kwargs: Any, oracles: Oracles, second: bool, seed: int) -> FollowedCall:
-    """Calls a network with shadows."""
-    path = list[str]()
-    watch = Watch(oracles, second, path)
-    args, kwargs = with_random_numbers(args, kwargs, seed, oracles)
-    for t in tree_leaves((args, kwargs)):
-        if isinstance(shadow := getattr(t, "_shadow", None), Shadow):
-            watch.keep(t, shadow)
-    with as_before(network, path, oracles.quick), generators_kept(seed=seed), watch:
-        out = network(*args, **kwargs)
-    parts = dict(output_parts(out))
-    values = [v for v in parts.values() if isinstance(v, (int, float, complex, str))]
-    return FollowedCall(watch, {path: t for path, t in parts.items() if isinstance(t, Tensor)}, values)
+@dataclass(frozen=True)
+class Calls:
+    """Networks, the plans of their calls, and what they are called with."""
+
+    networks: Sequence[Any]
+    plans: Sequence[Plan]
+    args: Any
+    kwargs: Any
+    seed: int
+
+    def followed_call(self, oracles: Oracles, second: bool) -> FollowedCall:
+        """One call with shadows."""
+        path = list[str]()
+        watch = Watch(oracles, second, path)
+        generator = torch.Generator().manual_seed(self.seed + 1)
+
+        def drawn(t: Tensor) -> Tensor:
+            t._shadow = random_input(t, generator, oracles)  # type: ignore[attr-defined]
+            return t
+
+        args, kwargs = own_inputs(self.args, self.kwargs, drawn)
+        for t in tree_leaves((args, kwargs)):
+            if isinstance(shadow := getattr(t, "_shadow", None), Shadow):
+                watch.keep(t, shadow)
+        network = self.networks[second]
+        with as_before(network, path), generators_kept(seed=self.seed), watch:
+            out = network(*args, **kwargs)
+        refuse_other(watch.plan, self.plans[second])
+        parts = dict(output_parts(out))
+        values = [v for v in parts.values() if isinstance(v, (int, float, complex, str))]
+        return FollowedCall(watch, {path: t for path, t in parts.items() if isinstance(t, Tensor)}, values)
+
+    def both(self, oracles: Oracles) -> tuple[FollowedCall, FollowedCall]:
+        """Runs the two networks with one table; the second's outputs in the order of the first's names."""
+        one = self.followed_call(oracles, False)
+        # Units of rounding are at least those that the first network shows, so the second of a quick run is not shaken
+        # at first: that costs its true copies alone, and the units are narrower. What they leave open is asked with two
+        # shakes beside the four of the first.
+        for shakes in (0, 2) if oracles.quick else (SHAKES,):
+            oracles.begin_second(shakes)
+            try:
+                two = self.followed_call(oracles, True)
+                break
+            except Unfollowed:
+                if shakes:
+                    raise
+        if set(one.tensors) == set(two.tensors):
+            two = FollowedCall(two.watch, {name: two.tensors[name] for name in one.tensors}, two.values)
+        for call in (one, two):
+            for plain, shadow in zip(call.tensors.values(), call.shadows, strict=True):
+                if is_blind(plain, shadow):
+                    raise Unfollowed("numbers that are finite in the network are not so in its shadow")
+        return one, two
 
 
-def both_calls(
-    first: Any, second: Any, args: Any, kwargs: Any, seed: int, oracles: Oracles
-) -> tuple[FollowedCall, FollowedCall]:
-    """Runs the two networks with one table; the second's outputs in the order of the first's names."""
-    one = followed_call(first, args, kwargs, oracles, False, seed)
-    # Units of rounding are at least those that the first network shows, so the second of a quick run is not shaken at
-    # first: that costs its true copies alone, and the units are narrower. What they leave open is asked with two shakes
-    # beside the four of the first.
-    matches = dict(oracles.unmatched), oracles.arguments
-    for shakes in (0, 2) if oracles.quick else (SHAKES,):
-        oracles.shakes = shakes
-        try:
-            two = followed_call(second, args, kwargs, oracles, True, seed)
-            break
-        except Unfollowed:
-            if shakes:
-                raise
-        (oracles.unmatched, oracles.arguments), oracles.turn, oracles.worst = matches, {}, 0.0
-    if set(one.tensors) == set(two.tensors):
-        two = FollowedCall(two.watch, {name: two.tensors[name] for name in one.tensors}, two.values)
-    for call in (one, two):
-        for plain, shadow in zip(call.tensors.values(), call.shadows, strict=True):
-            if is_blind(plain, shadow):
-                raise Unfollowed("numbers that are finite in the network are not so in its shadow")
-    return one, two
-
-
-@contextmanager
-def as_before(network: Any, path: list[str], quick: bool = True) -> Iterator[None]:
-    """Keeps the path of modules while a network runs, and puts back its buffers.
-
-    It runs without torch's fused encoder kernel, for which there is no rule.
-    """
-    modules = isinstance(network, nn.Module)
-    names = {m: f"{n or 'the network'} ({type(m).__name__})" for n, m in network.named_modules()} if modules else {}
-    # oneDNN has an LSTM of its own; without it the LSTM is computed cell by cell.
-    onednn = quick and modules and not any(isinstance(m, nn.RNNBase) for m in names)
-
-    def enter(module: nn.Module, args: Any) -> None:
-        path.append(names.get(module) or type(module).__name__)
-
-    def leave(module: nn.Module, args: Any, out: Any) -> None:
-        path.pop()
-
-    buffers = [(b, b.clone()) for b in network.buffers()] if modules else []
-    # `flags` would set TF32 too, and warn where there is none; programs may have frozen the attributes of backends.
-    enabled, handles = mkldnn_enabled(), []
-    # Hooks on all modules are of the process: nothing stands between them and the `finally` that takes them back.
-    try:
-        enable_mkldnn(onednn)
-        handles.append(module_hooks.register_module_forward_pre_hook(enter))
-        handles.append(module_hooks.register_module_forward_hook(leave, always_call=True))
-        with torch.no_grad(), without_fast_path():
-            yield
-    finally:
-        for handle in handles:
-            handle.remove()
-        path.clear()
-        with torch.no_grad():
-            for buffer, value in buffers:
-                buffer.copy_(value)
-        for t in (*network.parameters(), *network.buffers()) if modules else ():
-            for mark in MARKS & set(vars(t)):
-                delattr(t, mark)
-        enable_mkldnn(enabled)
+def random_input(t: Tensor, generator: torch.Generator, oracles: Oracles) -> Shadow:
+    """Random numbers of the size of the input's, exact in float32."""
+    size = t.abs().double().nan_to_num(1.0, 1.0).clamp(min=1.0)
+    dtype = torch.complex128 if t.is_complex() else torch.float64
+    stored = torch.complex64 if t.is_complex() else torch.float32
+    drawn = [s * size * torch.randn(t.shape, generator=generator, device="cpu", dtype=dtype) for s in oracles.scales]
+    # In float32 first, so that copies of both dtypes hold the same input, and its rounding is nobody's.
+    return oracles.spread([world.to(stored) for world in drawn])

@@ -13,11 +13,11 @@ from typing import Any, final
 
 import torch
 
-from conv2attn.equality.worlds.followed_calls import both_calls
+from conv2attn.equality.worlds.followed_calls import Calls
 from conv2attn.equality.worlds.oracles import Oracles
 from conv2attn.equality.worlds.output_shadows import outputs_apart, unchanged
 from conv2attn.equality.worlds.places import PartingPlace, find_place
-from conv2attn.equality.worlds.plans import check_plans
+from conv2attn.equality.worlds.plans import common_plan
 from conv2attn.equality.worlds.shadows import Unfollowed, is_number
 from conv2attn.equality.worlds.shaking import UNITS
 from conv2attn.equality.worlds.stored_numbers import moving_numbers, stored_tensors
@@ -70,28 +70,31 @@ def compare_sections(
     stored = [t for network in (first, second) for t in stored_tensors(network)]
     dtypes = {t.dtype.to_real() for t in [*stored, *tree_leaves((args, kwargs))] if is_number(t)}
     try:
-        for network in (first, second):
-            check_plans(network, args, kwargs, seed)
+        plans = {id(network): common_plan(network, args, kwargs, seed) for network in (first, second)}
+
+        def calls(*networks: Any) -> Calls:
+            return Calls(networks, [plans[id(network)] for network in networks], args, kwargs, seed)
+
         if not differ:
             # Only "equal" counts of what two worlds say; anything else, an error too, comes from the full run.
             with suppress(Exception):
                 quick = Oracles(seed, torch.float32 if dtypes <= {torch.float32} else torch.float64, 2)
                 # It shakes the first of its networks alone: the one that rounding enters through more numbers.
                 shaken, still = sorted((first, second), key=moving_numbers, reverse=True)
-                answer = decided(shaken, still, args, kwargs, seed, quick)
+                answer = decided(calls(shaken, still), quick)
                 if answer.equal:
                     return answer
         worlds = 4 if dtypes <= {torch.float32, torch.float64} else 6
-        return decided(first, second, args, kwargs, seed, Oracles(seed, worlds=worlds))
+        return decided(calls(first, second), Oracles(seed, worlds=worlds))
     except Unfollowed as refusal:
         return Sections(None, reason=str(refusal))
     except Exception as error:  # the network's own code, or an operator on random numbers
         return Sections(None, reason=f"the call failed beside its shadows: {str(error).strip().splitlines()[-1:]}")
 
 
-def decided(first: Any, second: Any, args: Any, kwargs: Any, seed: int, oracles: Oracles) -> Sections:
+def decided(pair: Calls, oracles: Oracles) -> Sections:
     """What one table of oracles says."""
-    calls = both_calls(first, second, args, kwargs, seed, oracles)
+    calls = pair.both(oracles)
     shadows = [shadow for call in calls for shadow in call.shadows]
     shapes = [[t.shape for t in call.tensors.values()] for call in calls]
     if not shadows or shapes[0] != shapes[1]:
@@ -102,8 +105,8 @@ def decided(first: Any, second: Any, args: Any, kwargs: Any, seed: int, oracles:
     worst, one_sided = max(outputs_apart(p, q, oracles) for p, q in pairs), oracles.one_sided()
     if worst <= LIMIT and len(one_sided) and not oracles.quick:
         # Results that only one network asks for do not matter if no bit of the outputs depends on them.
-        loud = Oracles(seed, oracles.dtype, oracles.worlds, one_sided)
-        others = [shadow for call in both_calls(first, second, args, kwargs, seed, loud) for shadow in call.shadows]
+        loud = Oracles(pair.seed, oracles.dtype, oracles.worlds, one_sided)
+        others = [shadow for call in pair.both(loud) for shadow in call.shadows]
         if unchanged(shadows, others, oracles):
             oracles.parting, one_sided = None, one_sided[:0]
     if calls[0].values != calls[1].values:
@@ -118,7 +121,7 @@ def decided(first: Any, second: Any, args: Any, kwargs: Any, seed: int, oracles:
     if slopes[0] != slopes[1]:
         return Sections(False, math.inf, reason=f"slopes are {sorted(slopes[1])}, not {sorted(slopes[0])}")
     unit = max(call.watch.numbers.coarsest for call in calls) or UNITS[torch.float32]
-    return Sections(True, max(oracles.worst, worst), unit, arguments=oracles.arguments)
+    return Sections(True, max(oracles.worst, worst), unit, arguments=sum(oracles.arguments))
 
 
 def parting_in_words(oracles: Oracles, worst: float) -> str:

@@ -37,14 +37,19 @@ class Oracles:
         self.worlds, self.quick, self.dtype, self.seed = worlds, worlds == len(SCALES), dtype, seed
         self.scales = SCALES * (worlds // len(SCALES))
         self.loud = one_sided  # results to be replaced by LOUD ones
-        self.worst, self.arguments = 0.0, 0
-        self.shakes = SHAKES  # shaken copies that are no repetitions: see `both_calls`
+        self.worst, self.arguments = 0.0, [0, 0]  # arguments of each network
+        self.shakes = SHAKES  # shaken copies that are no repetitions: see `Calls.both`
         self.parting: Parting | None = None
         self.table = NumberTable()
         self.tensors: dict[str, list[Question]] = {}
         self.turn: dict[str, int] = {}
+        # What each network got: results of one world, or of a quick run the numbers of whole tensors.
         self.results: tuple[list[Tensor], list[Tensor]] = ([], [])
-        self.unmatched: dict[int, int] = {}  # of a quick run: tensors of the first network that the second has not met
+
+    def begin_second(self, shakes: int) -> None:
+        """Starts with the second network, or starts again with more shakes."""
+        self.shakes, self.turn, self.worst, self.arguments[1] = shakes, {}, 0.0, 0
+        self.results[1].clear()
 
     def refuse_quick(self, reason: str) -> None:
         """Leaves to the full run what the fewer numbers of a quick run might not show."""
@@ -55,14 +60,14 @@ class Oracles:
         """A shadow of one tensor in each world, the same in all copies of it."""
         return Shadow(t for w in worlds for t in repeated([cast(w, i, self.dtype) for i in range(1 + self.shakes)]))
 
-    def fresh(self, number: int, worlds: int, count: int, positive: float | None) -> Tensor:
-        """(worlds, count) random numbers, the same for the same number."""
+    def fresh(self, number: int, question: Question, count: int) -> Tensor:
+        """(worlds, count) random results, the same for the same number."""
         generator = torch.Generator().manual_seed(self.seed * 10**12 + number)
         dtype = torch.float32 if self.quick else torch.float64
+        # After a maximum there are two more worlds, which exp keeps: its results are divided by others of them.
+        worlds = len(question.keys) if question.positive else self.worlds
         out = torch.randn(worlds, count, generator=generator, device="cpu", dtype=dtype)
-        if positive:
-            return out.mul_(0.3).exp_()
-        return out.mul_(torch.tensor(self.scales)[:worlds, None])
+        return out.mul_(0.3).exp_() if question.positive else out.mul_(torch.tensor(self.scales)[:, None])
 
     def ask(self, operator: str, shadow: Shadow, place: str, second: bool, positive: float | None = None) -> Shadow:
         """The results of an oracle for a shadow; without a place its results need not enter both networks."""
@@ -74,25 +79,30 @@ class Oracles:
         # A number that is not finite is near every other one or none, so nothing could be told of it.
         if not math.isfinite(float(k.sum())) or not math.isfinite(float(q.sum())):
             raise Unfollowed(f"{operator} of a number that is not finite")
-        self.arguments += len(k[0])
-        question = Question(operator, place, second, k, q, positive)
-        match = self.whole_match(question) if second else None
-        out = self.quick_results(question, match) if self.quick else self.looked_up(question, match)
-        if (masked := question.masked) is not None:
-            out = out.masked_fill(masked, 0.0)
+        self.arguments[second] += len(k[0])
+        question, tensors = Question(operator, k, q, positive), self.tensors.setdefault(operator, [])
+        match = self.whole_match(question, tensors) if second else None
         if not self.quick:
-            if not second:
-                self.tensors.setdefault(operator, []).append(replace(question, results=out))
-            if place:
-                self.results[second].append(out[0])
-            if self.loud is not None:
-                out = torch.where(torch.isin(out[:1], self.loud), LOUD * (1 + out.abs()), out)
+            out = self.looked_up(question, match, place, second)
+        elif second and place and match is None:
+            raise Unfollowed("the second network asks a tensor that the first did not ask")
+        else:
+            number = sum(self.arguments) if match is None else tensors[match.number].results
+            out = self.fresh(number, question, len(k[0]))
+            out = out if match is None or match.order is None else out[:, match.order]
+        out = out if question.masked is None else out.masked_fill(question.masked, 0.0)
+        if not second:
+            kept = {"squares": q.bfloat16(), "results": number} if self.quick else {"results": out}
+            tensors.append(replace(question, **kept))
+        if place:
+            self.results[second].append(torch.tensor([number]) if self.quick else out[0])
+        if self.loud is not None:
+            out = torch.where(torch.isin(out[:1], self.loud), LOUD * (1 + out.abs()), out)
         return self.spread([row.reshape(shape) for row in out])
 
-    def whole_match(self, question: Question) -> Match | None:
+    def whole_match(self, question: Question, tensors: Sequence[Question]) -> Match | None:
         """The tensor of the first network that the second asks again."""
-        tensors, turn = self.tensors.get(question.operator, []), self.turn.get(question.operator, 0)
-        match = match_in_order(question, tensors, turn, self.quick)
+        match = match_in_order(question, tensors, self.turn.get(question.operator, 0), self.quick)
         if match is None and self.quick:
             match = match_in_another_order(question, tensors)
         if match is not None:
@@ -101,48 +111,31 @@ class Oracles:
             self.worst = max(self.worst, float(units.max()) if len(units) else 0.0)
         return match
 
-    def quick_results(self, question: Question, match: Match | None) -> Tensor:
-        """Results for a whole tensor, (worlds, n): those of its match, or fresh ones."""
-        if question.second and question.place and match is None:
-            raise Unfollowed("the second network asks a tensor that the first did not ask")
-        tensors = self.tensors.setdefault(question.operator, [])
-        number, count = self.arguments if match is None else tensors[match.number].results, len(question.keys[0])
-        if question.second:
-            self.unmatched.pop(number, None)
-        else:
-            tensors.append(replace(question, squares=question.squares.bfloat16(), results=number))
-            self.unmatched.update({number: count} if question.place else {})
-        worlds = len(question.keys) if question.positive else len(SCALES)
-        out = self.fresh(number, worlds, count, question.positive)
-        return out if match is None or match.order is None else out[:, match.order]
-
-    def looked_up(self, question: Question, match: Match | None) -> Tensor:
+    def looked_up(self, question: Question, match: Match | None, place: str, second: bool) -> Tensor:
         """Results number by number: of the matching tensor, of the table, or fresh ones that enter it."""
-        k, q = question.keys.T.contiguous(), question.squares.T.contiguous()
+        operator, k, q = question.operator, question.keys.T.contiguous(), question.squares.T.contiguous()
         out, left = torch.zeros_like(k), question.lively
         total = int(left.sum())
         if match is not None:
             hit = left & (match.units <= LIMIT)
-            out[hit] = self.tensors[question.operator][match.number].results.T[hit]
+            out[hit] = self.tensors[operator][match.number].results.T[hit]
             left = left & ~hit
-        out[left], worst = self.table.results(question.operator, k[left], q[left])
-        self.worst = max(self.worst, worst) if question.second else self.worst
+        out[left], worst = self.table.results(operator, k[left], q[left])
+        self.worst = max(self.worst, worst * second)
         new = torch.nonzero(out[:, 0].isnan()).flatten()
-        if question.second and self.parting is None and len(new) and question.place:
-            units = self.table.distance(question.operator, k[new], q[new])
-            self.parting = Parting(question.operator, question.place, len(new), total, units)
+        if second and self.parting is None and len(new) and place:
+            units = self.table.distance(operator, k[new], q[new])
+            self.parting = Parting(operator, place, len(new), total, units)
         if len(new):
 
             def fresh(count: int) -> Tensor:
-                return self.fresh(self.arguments, len(question.keys), count, question.positive)
+                return self.fresh(sum(self.arguments), question, count)
 
-            out[new] = self.table.entered(question.operator, k[new], q[new], fresh)
+            out[new] = self.table.entered(operator, k[new], q[new], fresh)
         return out.T
 
     def one_sided(self) -> Tensor:
-        """The results that only one of the networks got; of a quick run the sizes of such tensors of the first."""
-        if self.quick:
-            return torch.tensor([*self.unmatched.values()])
+        """What only one of the networks got."""
         empty = torch.zeros(1, dtype=torch.float64)
         one, two = (torch.cat([empty, *results]) for results in self.results)
         return torch.cat((one[~torch.isin(one, two)], two[~torch.isin(two, one)]))

@@ -16,15 +16,13 @@ SAMPLE = 999  # numbers that tell most tensors apart, at a hundredth of the cost
 @final
 @dataclass(frozen=True, eq=False)
 class Question:
-    """The arguments of an operator, at a place in one of the networks; without a place only one network may ask.
+    """The arguments of an operator.
 
-    `keys` and `squares` are (worlds, n): the numbers and the mean squares of what shaking changes in them. The results
+    `keys` and `squares` are (worlds, n): the numbers, and the mean squares of what shaking changes in them. The results
     of exp are positive, and zero for arguments down at the number `positive`. `results` is what is kept of the answer.
     """
 
     operator: str
-    place: str
-    second: bool
     keys: Tensor
     squares: Tensor
     positive: float | None = None

@@ -14,23 +14,24 @@ from conv2attn.equality.worlds.constants import MADE, constant_step
 from conv2attn.equality.worlds.functions import COMPOSED
 from conv2attn.equality.worlds.general_rules import result_of
 from conv2attn.equality.worlds.oracles import Oracles
+from conv2attn.equality.worlds.plans import Planning
 from conv2attn.equality.worlds.records import Record
 from conv2attn.equality.worlds.refusals import is_followed, refuse_draws
 from conv2attn.equality.worlds.shadows import Shadow, Unfollowed, is_number
 from conv2attn.equality.worlds.steps import Step
 from conv2attn.equality.worlds.stored_numbers import StoredNumbers
-from conv2attn.torch_internals import TorchDispatchMode, has_kernel, tree_leaves, tree_map, view_in_place, without_modes
+from conv2attn.torch_internals import has_kernel, tree_leaves, tree_map, view_in_place, without_modes
 
 # What torch raises for arguments of other kinds.
 ERRORS = RuntimeError, TypeError, AttributeError, LookupError, ValueError
 
 
 @final
-class Watch(TorchDispatchMode):
+class Watch(Planning):
     """Runs shadows beside one network. They are attributes of the plain tensors, so they are freed with them."""
 
     def __init__(self, oracles: Oracles, second: bool, path: list[str]):
-        super().__init__()
+        super().__init__(outside=True)
         self.oracles, self.second, self.path = oracles, second, path
         self.numbers = StoredNumbers(oracles, second)
         self.slopes: set[float] = set()  # Python numbers that are compared as they are
@@ -39,11 +40,8 @@ class Watch(TorchDispatchMode):
         self.behind: list[int] = []  # the records of what the current operator reads
         self.ends: list[int] = []  # those of what the first new question asks; inside a fused operator what it reads
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Computes the operator as the network does, then beside it."""
-        kwargs = kwargs or {}
         # In inference mode, and in code that is called here, operators come before torch takes them apart.
         if has_kernel(func.name(), "CompositeImplicitAutograd"):
             with self:

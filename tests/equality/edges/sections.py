@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from conv2attn.equality.worlds import LIMIT, compare_sections
+from conv2attn.equality.worlds.followed_calls import Calls
 
 IMAGES = (torch.randn(2, 3, 9, 7, generator=torch.Generator().manual_seed(3)),)
 
@@ -118,14 +119,13 @@ def test_a_fold_into_whole_numbers_needs_two_calls_in_either_order(monkeypatch, 
         whole.weight.copy_(torch.arange(24.0).view(4, 6) - 11)
         unfolded.weight.copy_(whole.weight / factors[:, None])
     networks = (nn.Sequential(whole, nn.Tanh()), nn.Sequential(unfolded, Scale(factors), nn.Tanh()))[::order]
-    room = compare_sections.__globals__["both_calls"].__globals__
-    calls, followed_call = [], room["followed_call"]
+    calls, followed = [], Calls.followed_call
 
     def counted(*args):
         calls.append(args)
-        return followed_call(*args)
+        return followed(*args)
 
-    monkeypatch.setitem(room, "followed_call", counted)
+    monkeypatch.setattr(Calls, "followed_call", counted)
     answer = compare_sections(*networks, (torch.randn(5, 6, generator=torch.Generator().manual_seed(1)),))
     assert answer.equal, answer.reason
     assert len(calls) == 2

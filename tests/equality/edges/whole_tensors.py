@@ -20,9 +20,9 @@ def matched(change, positive=None):
     keys, squares = arguments()
     if positive:
         keys[:, ::4] = positive
-    first = questions.Question("relu", "there", False, keys, squares, positive, 1)
+    first = questions.Question("relu", keys, squares, positive, 1)
     return questions.match_in_another_order(
-        questions.Question("relu", "here", True, change(keys.clone()), squares, positive), [first]
+        questions.Question("relu", change(keys.clone()), squares, positive), [first]
     )
 
 
