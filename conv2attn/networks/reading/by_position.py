@@ -19,7 +19,8 @@ from conv2attn.arguments import FAILURES, Selection, as_inputs, call_network, te
 from conv2attn.errors import Conv2AttnError, UsageError, first_line
 from conv2attn.networks.positions import PositionAttention, Unread, leading_note, windows_note
 from conv2attn.networks.reading.attended import Attended, Running
-from conv2attn.networks.reading.perturbed import double_copy, on_the_cpu
+from conv2attn.networks.reading.double_precision import double_copy
+from conv2attn.networks.reading.perturbed import on_the_cpu
 from conv2attn.networks.reading.phase import Held, literally, read_network
 from conv2attn.networks.reading.records import Read, Tokens
 from conv2attn.networks.reading.responses import sums_of_rows

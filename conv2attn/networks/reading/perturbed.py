@@ -1,8 +1,8 @@
 """One image of the inputs of a network in float64, to which small noise is added: the image, or embeddings of ids."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from copy import copy, deepcopy
+from contextlib import nullcontext
+from copy import copy
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, final
 
@@ -14,8 +14,9 @@ from torch.overrides import TorchFunctionMode
 from conv2attn.arguments import argument, call_network
 from conv2attn.networks.copies import evaluating
 from conv2attn.networks.reading.decisions import Decisions
+from conv2attn.networks.reading.double_precision import double_copy, in_double
 from conv2attn.networks.reading.watch import Watch
-from conv2attn.torch_internals import DisableTorchFunctionSubclass, tree_map_only
+from conv2attn.torch_internals import tree_map_only
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -42,77 +43,6 @@ class Embeddings(TorchFunctionMode):
                     self.shape = tuple(result.permute(axes).shape)
                     return result if self.noise is None else result + self.noise.permute(axes)
         return result
-
-
-class Widened(nn.Parameter):
-    """A parameter of another dtype that every function takes in float64: cast when it is used, or `held` in float64."""
-
-    held: Tensor | None = None
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Computes `func` of the parameter in float64; what writes into it writes into what is held from then on."""
-        if func in UNCAST:
-            return super().__torch_function__(func, types, args, kwargs or {})
-        first = args[0] if args and isinstance(args[0], cls) else None
-        if first is not None and (func in WRITES or (func.__name__.endswith("_") and func.__name__[-2:] != "__")):
-            first.hold()
-        args, kwargs = tree_map_only(cls, cls.in_double, (args, kwargs or {}))
-        result = func(*args, **kwargs)
-        return first if first is not None and result is first.held else result
-
-    def in_double(self) -> Tensor:
-        """What is held, else its numbers in a tensor of their own."""
-        with DisableTorchFunctionSubclass():
-            return self.detach().double() if self.held is None else self.held
-
-    def hold(self) -> None:
-        """Keeps its numbers in float64."""
-        self.held = self.in_double()
-
-
-T: Any = Tensor
-UNCAST = {T.shape.__get__, T.device.__get__, T.requires_grad.__get__, T.size, T.dim}
-"""Functions of a tensor that its dtype does not change."""
-WRITES = {T.data.__get__, T.data.__set__, T.__setitem__, T.__iadd__, T.__imul__}
-"""Functions that write into a tensor, or give access to do so, beside those whose names end with `_`."""
-
-
-@contextmanager
-def held(module: nn.Module) -> Iterator[None]:
-    """Within the block the parameters of a module are cast only once."""
-    cast = [each for each in module.parameters() if type(each) is Widened and each.held is None]
-    try:
-        for each in cast:
-            each.hold()
-        yield
-    finally:
-        for each in cast:
-            each.held = None
-
-
-def double_copy(network: nn.Module, share: bool = True) -> nn.Module:
-    """A copy of a network on the CPU that computes in float64.
-
-    Its parameters are those of the network, and cast as they are used, if it is to `share` them: code that is none of
-    torch's functions takes them as they are.
-    """
-    # A copy in float64 takes twice the memory of the network. Sharing parameters and casting each as it is used takes
-    # that of one layer.
-    narrow = [each for each in network.parameters() if type(each) is nn.Parameter and each.is_floating_point()]
-    narrow = [each for each in narrow if share and each.dtype != torch.float64]
-    twins: dict[int, Any] = {id(each): nn.Parameter(each.detach().cpu(), each.requires_grad) for each in narrow}
-    shared = {id(each) for each in twins.values()}
-
-    def converted(tensor: Tensor) -> Tensor:
-        if id(tensor) in shared:
-            return tensor
-        return tensor.cpu().double() if tensor.is_floating_point() else tensor.cpu()
-
-    copied = deepcopy(network, dict(twins))._apply(converted)
-    for each in twins.values():
-        each.__class__ = Widened
-    return copied
 
 
 def on_the_cpu(function: Callable[Params, Result]) -> Callable[Params, Result]:
@@ -189,7 +119,7 @@ class Perturbed:
         """The shape of the embeddings of the first ids; None where there are none."""
         if self.ids is None:
             return None
-        with torch.no_grad(), evaluating(self.network), Embeddings(self.ids) as embeddings:
+        with torch.no_grad(), evaluating(self.network), in_double(self.network), Embeddings(self.ids) as embeddings:
             call_network(self.network, self.inputs)
         return embeddings.shape or None
 

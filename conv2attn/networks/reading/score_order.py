@@ -25,8 +25,6 @@ from conv2attn.networks.reading.watch import Marked, Softmaxed, Watch
 
 SMALL = 1e-6
 """Changes of scores, so small that weights answer in proportion."""
-ROUNDED = 100.0
-"""How many times larger changes of a softmax are where a network rounds it to float32."""
 GONE = 1e-6
 """Weights below this share of what they were are none."""
 AT_ONCE = 64
@@ -77,9 +75,6 @@ def unordered(alone: Perturbed) -> dict[Call, str]:
     halves = {call: of_softmaxes[call] for call in doubtful if of_softmaxes[call]}
     front = out_of_order(alone, of_scores, halves, front=True)
     behind = out_of_order(alone, of_scores, {call: each for call, each in halves.items() if call not in front})
-    # Many networks round their softmax to float32, which hides so small a noise. What is linear takes more of it.
-    rounded = {call: halves[call] for call in behind}
-    behind |= dict.fromkeys(rounded, "") | out_of_order(alone, of_scores, rounded, times=ROUNDED)
     for call in halves:
         doubtful[call] = front.get(call) or behind.get(call, "")
     # Where weights are sparse by hand, more keys have some of equal scores.
@@ -99,7 +94,6 @@ def out_of_order(
     softmaxes: Mapping[Call, Numbers] | None = None,
     front: bool = False,
     even: bool = False,
-    times: float = 1,
 ) -> dict[Call, str]:
     """Why not each row answers noise on its query alone, and each column noise on its key.
 
@@ -108,7 +102,6 @@ def out_of_order(
         softmaxes: of the calls that are asked by halves: what these are of is to answer noise on products, in the
             `front` half, else attention noise on these.
         even: whether noise stands in place of products.
-        times: how many times larger the noise on softmaxes is.
     """
     found, calls = dict[Call, str](), scores if softmaxes is None else softmaxes
     if not calls:
@@ -145,7 +138,7 @@ def out_of_order(
                 # Products change while softmaxes are held: what these reach by another way shows.
                 if run == BESIDE:
                     return stored.get("held", number)
-                return moved(result, turned, lambda weights: change(weights).mul_(times))
+                return moved(result, turned, change)
 
             weigh(alone, keep, marked, softmaxed)
         for call, each in calls.items():

@@ -22,6 +22,7 @@ from conv2attn.networks.copies import evaluating
 from conv2attn.networks.fused import sdpa_by_formula, watched_flex
 from conv2attn.networks.reading.attended import Attended, Opened, Rule, Running, Scores, Silence, innermost, is_turned
 from conv2attn.networks.reading.decisions import Decisions
+from conv2attn.networks.reading.double_precision import in_double
 from conv2attn.networks.reading.trails import (
     MOST_PRODUCTS,
     MatrixProduct,
@@ -107,7 +108,13 @@ class Watch(TorchFunctionMode):
                 handles.append(module.register_forward_pre_hook(self.started, prepend=True, with_kwargs=True))
                 handles.append(module.register_forward_hook(self.ended, always_call=True))
             try:
-                with evaluating(self.network), self, watched_flex(self.network), torch.no_grad():
+                with (
+                    evaluating(self.network),
+                    self,
+                    watched_flex(self.network),
+                    in_double(self.network),
+                    torch.no_grad(),
+                ):
                     return call()
             finally:
                 for handle in handles:

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from conv2attn import heads
 from conv2attn.networks.reading import double_copy, held
+from conv2attn.networks.reading.double_precision import in_double
 from conv2attn.torch_internals import DisableTorchFunctionSubclass
 
 NETWORKS = {
@@ -35,6 +36,27 @@ def test_a_copy_computes_as_one_whose_weights_were_cast(name):
     with DisableTorchFunctionSubclass():
         own = [each.data_ptr() for each in network.parameters()]
         assert [each.data_ptr() for each in copied.parameters()] == own
+
+
+class Grouped(nn.Module):
+    """Each group of rows is multiplied by a matrix of its own, which torch does not do in float64."""
+
+    def __init__(self):
+        super().__init__()
+        self.matrices, self.ends = nn.Parameter(torch.randn(3, 8, 16)), torch.tensor([3, 3, 10], dtype=torch.int32)
+
+    def forward(self, rows):
+        return F.grouped_mm(rows, self.matrices, offs=self.ends)
+
+
+@pytest.mark.skipif(not hasattr(F, "grouped_mm"), reason="this torch has no product of groups")
+def test_groups_of_rows_are_multiplied_in_float64():
+    network, rows = Grouped().eval(), torch.randn(10, 8)
+    copied = double_copy(network)
+    with torch.no_grad(), in_double(copied):
+        product = copied(rows.double())
+    assert product.dtype == torch.float64
+    torch.testing.assert_close(product.float(), network(rows).detach())
 
 
 def clamp(weight):

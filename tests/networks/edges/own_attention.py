@@ -304,6 +304,14 @@ def keys_by_column(layer, tokens):
     return layer.proj((weights @ value[:, :, order]).transpose(1, 2).flatten(2))
 
 
+def narrow_scores(cast, layer, tokens):
+    """Scores and shares have fewer digits than the tokens, as of large networks."""
+    query, key, value = layer.parts(tokens)
+    weights = (2 * cast(query) @ cast(key).mT).softmax(-1)
+    note(weights[:, None], WHOLE)
+    return layer.proj((weights.to(value.dtype) @ value).transpose(1, 2).flatten(2))
+
+
 def centred_keys(layer, tokens):
     """Keys are centred over the images of the batch."""
     query, key, value = layer.parts(tokens)
@@ -372,6 +380,8 @@ def two_steps(layer, tokens):
 PLAIN = Layer.__call__
 STYLES = {
     "plain": (PLAIN, Layer, ""),
+    "scores in float32": (partial(narrow_scores, torch.Tensor.float), Layer, ""),
+    "scores in bfloat16": (partial(narrow_scores, lambda each: each.to(torch.bfloat16)), Layer, ""),
     "windows": (lambda layer, tokens: layer(tokens[:, WINDOWS].flatten(0, 1), WINDOWS), Layer, ""),
     "windows in front of images": (windows_first, Layer, ""),
     "heads in front of images": (images_third, Layer, ""),
@@ -485,6 +495,8 @@ def test_a_wrong_reading_is_seen(monkeypatch):
 
 
 PLANTED = {
+    "rounding to float32": ("double_precision.CASTS", set(), "scores in float32"),
+    "rounding to bfloat16": ("double_precision.widest", lambda each: each, "scores in bfloat16"),
     "decisions of each run": (
         "decisions.Decisions.decided",
         lambda self, function, result, *_: result,
