@@ -243,8 +243,6 @@ def facts_in(
         plots.write(plots.draw_facts(report), plot, force)
     if curves:
         plots.write(plots.draw_curves([report]), curves, force)
-    if replacing is not None and replacing.bars:
-        plots.write(plots.draw_effects(report), replacing.bars, force)
     return report
 
 

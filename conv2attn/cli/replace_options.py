@@ -6,9 +6,8 @@ from typing import Any, final
 
 import click
 
-from conv2attn.cli.options import Parsed, Read, Written, grouped
+from conv2attn.cli.options import Parsed, Read, grouped
 from conv2attn.errors import UsageError
-from conv2attn.suffixes import PICTURE_SUFFIXES
 
 ALL = ("all", "auto")
 """Words for all heads, of `heads` and of `distil`."""
@@ -17,15 +16,14 @@ ALL = ("all", "auto")
 @final
 @dataclass(frozen=True)
 class ReplaceOptions:
-    """What stands in for heads, which heads, the classes of the images, and a picture of the effects."""
+    """What stands in for heads, which heads, and the classes of the images."""
 
     replace: Any
     replace_heads: tuple[tuple[str, tuple[int, ...]], ...]
     labels: str | None
-    bars: str | None
 
     def __post_init__(self) -> None:
-        others = {"--heads": self.replace_heads, "--labels": self.labels, "--bars": self.bars}
+        others = {"--heads": self.replace_heads, "--labels": self.labels}
         for option, value in others.items():
             if value and not self.replace:
                 raise click.UsageError(f"{option} is about replaced heads: pass --replace too.")
@@ -85,5 +83,4 @@ replacing = grouped(
     click.option(
         "--labels", type=Read(), metavar="FILE", help="Table file,label of the inputs: compare losses and accuracy too."
     ),
-    click.option("--bars", type=Written(PICTURE_SUFFIXES), metavar="FILE", help="Draw what each replacement changes."),
 )

@@ -1,7 +1,6 @@
 """Pictures of heads, of their measures, and of certificates, as .png, .svg and .pdf files; they need matplotlib."""
 
 from conv2attn.plots.certificates import draw_certificate
-from conv2attn.plots.effect_bars import draw_effects
 from conv2attn.plots.fact_pictures import draw_curves, draw_facts
 from conv2attn.plots.heads import HeadsAround, draw_heads, heads_around, radius
 from conv2attn.plots.picture_files import check_drawable, write
@@ -11,7 +10,6 @@ __all__ = [
     "check_drawable",
     "draw_certificate",
     "draw_curves",
-    "draw_effects",
     "draw_facts",
     "draw_heads",
     "heads_around",

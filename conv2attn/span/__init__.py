@@ -16,7 +16,7 @@ from conv2attn.span.distillation import kernel_head as kernel_head
 from conv2attn.span.distillation_report import Distillation, DistilledLayer
 from conv2attn.span.equations import Targets as Targets
 from conv2attn.span.equations import shift_targets as shift_targets
-from conv2attn.span.express import Expression, express, expression, fit_heads
+from conv2attn.span.express import Expression, express, expression
 from conv2attn.span.graded_facts import facts_document as facts_document  # registers its rules
 from conv2attn.span.graded_facts.facts import ConvolutionFact, HeadFacts, HeadsReport, SpanFact
 from conv2attn.span.graded_facts.measuring import heads
@@ -48,7 +48,6 @@ __all__ = [
     "distil",
     "express",
     "expression",
-    "fit_heads",
     "heads",
     "recover",
 ]

@@ -71,7 +71,7 @@ def certificates(
     for row in report.rows:
         condition, attention = row.deciding, read.get(row.name)
         offsets = tuple(target.offset for target in condition.targets if target.offset is not None)
-        # The format has shifts alone: a combination of them, or an operator of a graph, has no offset.
+        # The format has shifts alone: a combination of them has no offset.
         if attention is None or not offsets or len(offsets) < len(condition.targets):
             parts.append(f"# {row.name}: nothing was checked\n")
             continue

@@ -20,11 +20,11 @@ from conv2attn.span.attending import needs_inputs, reads_of
 from conv2attn.span.attention_rows import MOST_PHI, Limits, limits_for
 from conv2attn.span.conditions import check, check_kernel
 from conv2attn.span.ends import ends_of
-from conv2attn.span.equations import operators_of, shift_targets
+from conv2attn.span.equations import shift_targets
 from conv2attn.span.grids import as_offsets, as_sides, axes_named, check_extent
 from conv2attn.span.reading import rows_of_read
 from conv2attn.span.span_report import Condition, ConditionName, SpanReport, SpanRow
-from conv2attn.theory.basis import Offset, terms
+from conv2attn.theory.basis import Offset
 from conv2attn.verdicts import Strength, Verdict
 
 CONDITIONS: tuple[ConditionName, ...] = get_args(ConditionName)
@@ -48,7 +48,6 @@ def check_span(
     sampled: bool | None = None,
     position_only: bool = False,
     exact: bool = False,
-    structure: Any = None,
     only: Patterns = (),
     skip: Patterns = (),
     progress: Callable[[int, int, str], None] | None = None,
@@ -84,9 +83,6 @@ def check_span(
         sampled: whether the images are a sample; by default, whether attention was captured or varies over them.
         exact: the numbers of the arrays are the operator itself: fractions, whole weights (each row is divided by its
             sum), or floats as exact rationals. Then nothing is rounded, and `eps` is 0 by default.
-        structure: instead of shifts, the family of operators of another basis convolution, such as
-            `conv2attn.theory.basis.gcn(graph)`: the attention is that on the nodes of this graph, and the joint
-            condition decides.
         position_only: read the attention of each layer of a network by position alone, in a run on `example_input` or
             on random numbers in which content is held at zero, and name the layers that cannot be read so; see
             docs/check-span.md.
@@ -105,10 +101,6 @@ def check_span(
         <Verdict.REFUTED: 'refuted'>
     """
     names: tuple[ConditionName, ...] = (condition,) if isinstance(condition, str) else tuple(condition)
-    names = names if structure is None else ("joint",)
-    if structure is not None and (offsets is not None or convolution is not None or position_only):
-        reason = "structure excludes offsets, convolution and position_only"
-        raise UsageError("C2A004", reason, "Leave them out.")
     offsets = None if offsets is None else as_offsets(offsets)
     kernel = None if convolution is None else as_convolution(convolution)
     taps = kernel.offsets if kernel is not None and offsets is None else None
@@ -133,7 +125,7 @@ def check_span(
 
     def check_layer(read: Read) -> SpanRow:
         name, layer, tokens = read.name, read.attention, read.tokens
-        if structure is not None or isinstance(layer, Unread):
+        if isinstance(layer, Unread):
             dimensions = axes_named(grid) or 1
         else:
             captured = (len(tokens.sides) or None) if tokens is not None and grid is None else None
@@ -151,10 +143,7 @@ def check_span(
         if not ours and isinstance(grid, Sequence) and tuple(grid) not in sides:
             notes.append(f"grid {'x'.join(map(str, sides[0]))} inferred from another layer's")
         limits = limits_for(rows, eps, max_phi)
-        if structure is not None:
-            targets = operators_of(structure, rows.grid)
-        else:
-            targets = shift_targets(rows.grid, taps or offsets_of(dimensions, kernel_size, dilation, offsets))
+        targets = shift_targets(rows.grid, taps or offsets_of(dimensions, kernel_size, dilation, offsets))
 
         def check_condition(each: ConditionName) -> Condition:
             if each == "kernel" and kernel is not None:
@@ -173,9 +162,6 @@ def check_span(
         span_rows.append(check_layer(read))
         del read
     rows = tuple(span_rows)
-    if structure is not None:
-        question = f"asked: the operators of a {type(structure).__name__}, {terms(structure)} of them"
-        return SpanReport(rows, question, inputs)
     # Layers on a line and on a plane have the same kernel size, and different offsets.
     kernels = {taps or offsets_of(len(row.grid), kernel_size, dilation, offsets) for row in rows if row.grid}
     words = sorted(" ".join(f"({','.join(map(str, offset))})" for offset in kernel) for kernel in kernels)

@@ -128,7 +128,7 @@ def over_groups(
         max(each.norm for each in counted_in),
         tuple(str(x) if isinstance(x, Fraction) else x for x in worst.mixing) if alone else (),
         tuple(worst.dual or ()),
-        (targets.offsets[j] or None) if targets.plain else None,
+        targets.offsets[j] if targets.plain else None,
         None if factors is None else float(factors.distance[j]),
         worst.excluded,
         worst.stability,
@@ -259,7 +259,7 @@ def count(attention: AttentionRows, targets: Targets, groups: Sequence[Whole]) -
     By claim TAPS (TAPS_far) every Phi then has a residual of at least 1 for some shift at that query, as the layer 0
     has. No limit changes this, since every residual that counts as none is below 1.
     """
-    # TAPS is about shifts. Operators of a graph may depend on each other, and then need fewer heads than operators.
+    # TAPS is about shifts. Combinations of them may depend on each other, and then need fewer heads.
     if not targets.plain or attention.heads >= len(targets):
         return None
     rows = np.concatenate(groups)

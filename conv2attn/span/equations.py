@@ -1,6 +1,6 @@
 """The equations of one layer: the targets, and both sides of each row of the system, portion after portion.
 
-Targets are shifts, combinations of shifts that one convolution uses, or operators of a graph. A row is numbered
+Targets are shifts, or combinations of shifts that one convolution uses. A row is numbered
 `image * queries + query`, and a group is some of these numbers, in order.
 
 One-hot rows are reduced to patterns. The equations of a query depend only on which of the keys that its heads read and
@@ -11,16 +11,15 @@ once and counted as often as it occurs. That is exact on grids of every size.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from conv2attn.errors import UsageError
 from conv2attn.layers.theorem import Convolution, combinations, tap_matrix
 from conv2attn.span.attention_rows import ROUNDOFF, Array, AttentionRows, Whole
 from conv2attn.span.grids import Grid
-from conv2attn.theory.basis import Offset, as_matrix
+from conv2attn.theory.basis import Offset
 from conv2attn.theory.bounds import gamma
 
 
@@ -29,8 +28,7 @@ from conv2attn.theory.bounds import gamma
 class Targets:
     """Combinations of shifts: row j is `sum_t coefficients[j, t] e_{q + offset_t}` at each query q.
 
-    `places` (taps, queries) is the key of a tap at a query, or -1 if it is off the grid and the term is 0. Operators
-    that are no shifts have empty offsets: a tap is then, at each query, one entry with these coefficients, or none.
+    `places` (taps, queries) is the key of a tap at a query, or -1 if it is off the grid and the term is 0.
     """
 
     offsets: tuple[Offset, ...]
@@ -77,42 +75,6 @@ def shift_targets(grid: Grid, offsets: Sequence[Offset]) -> Targets:
     flat = np.ravel_multi_index(tuple(np.moveaxis(np.where(inside[..., None], coordinates, 0), -1, 0)), grid.keys)
     labels = tuple(",".join(map(str, offset)) for offset in offsets)
     return Targets(tuple(offsets), np.where(inside, flat, -1), np.eye(len(offsets)), labels)
-
-
-def operators_of(structure: Any, grid: Grid) -> Targets:
-    """One target per operator of a family on the keys of a grid; their float64 numbers count as exact.
-
-    Entries with the same coefficients in all operators share a tap, at most one entry per query.
-
-    Raises:
-        UsageError: its queries are not those of the grid, or its numbers are not finite (C2A504).
-    """
-    matrices = as_matrix(structure, grid.keys).detach().numpy()
-    if matrices.shape[1:] != grid.shape:
-        raise UsageError(
-            "C2A504",
-            f"operators of {matrices.shape[1]} queries, where the attention has {grid.shape[0]}",
-            "Pass operators with one row for each query of the attention.",
-        )
-    if not np.isfinite(matrices).all():
-        raise UsageError("C2A504", "the operators that are asked for are not finite", "Pass finite numbers.")
-    # Thousands of entries have few different coefficients. On a path graph with the operators 1 and A, the diagonal has
-    # (1, 0), and both neighbours (0, 1): three taps, since a query has two neighbours.
-    query, key = np.nonzero(matrices.any(0))
-    kinds, kind = np.unique(matrices[:, query, key].T, axis=0, return_inverse=True)
-    pairs = np.stack([kind.reshape(-1), query])
-    # A tap has one key per query, so that a second entry of one kind in a row gets a tap of its own. Sorted by (kind,
-    # query), `slot` counts the entries of one kind and query from 0.
-    order = np.lexsort(pairs[::-1])
-    new = np.concatenate([[True], (np.diff(pairs[:, order]) != 0).any(0)])[: len(order)]
-    slot = np.arange(len(order)) - np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
-    counts = np.zeros(len(kinds), dtype=np.int64)
-    np.maximum.at(counts, pairs[0, order], slot + 1)
-    places = np.full((int(counts.sum()), grid.shape[0]), -1)
-    places[(np.cumsum(counts) - counts)[pairs[0, order]] + slot, query[order]] = key[order]
-    coefficients = np.repeat(kinds.reshape(-1, len(matrices)), counts, axis=0).T
-    labels = tuple(f"structure[{term}]" for term in range(len(matrices)))
-    return Targets(((),) * len(places), places, np.ascontiguousarray(coefficients), labels)
 
 
 def kernel_targets(attention: AttentionRows, convolution: Convolution, roundoff: float) -> Targets:

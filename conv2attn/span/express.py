@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from conv2attn.span.equations import Targets, head_taps, kernel_targets, portion
 from conv2attn.span.grids import as_sides
 from conv2attn.span.layers import check_ours, read_layer
 from conv2attn.span.least_squares import factors_of
-from conv2attn.span.reading import rows_of
 from conv2attn.span.residuals import residuals_of
 from conv2attn.span.span_report import Condition
 from conv2attn.theory.basis import Weights
@@ -101,33 +100,6 @@ def expression(
     attention = read_layer("expressed", with_weights(kernel, layer, zeros), sides, MEMORY_LIMIT)
     solution = fit(kernel, attention)
     return replace(solution, layer=with_weights(kernel, layer, solution.weights))
-
-
-def fit_heads(
-    convolution: nn.Module | Convolution,
-    attention: Any,
-    *,
-    grid: Sequence[int] | int | None = None,
-    extra_tokens: int = 0,
-) -> Expression:
-    """The weights with which heads of this attention best approximate a convolution: one set for all images.
-
-    Where `attention` is a layer of conv2attn, `express` gives the layer.
-
-    Raises:
-        UsageError: the axes of the convolution and of the grid differ (C2A504), or it is no such attention (C2A502).
-    Source: Cordonnier et al. 2020, Lemma 3, with one Phi for all queries; claim L3' of proofs/.
-    """
-    kernel = as_convolution(convolution)
-    axes = len(kernel.kernel_size)
-    rows = rows_of("attention", attention, grid, axes, extra_tokens)
-    if len(rows.grid.keys) != axes:
-        raise UsageError(
-            "C2A504",
-            f"a convolution of {axes} axes, attention of {len(rows.grid.keys)}",
-            "Pass a convolution of as many axes as the attention has.",
-        )
-    return fit(kernel, rows)
 
 
 def fit(convolution: Convolution, attention: AttentionRows) -> Expression:

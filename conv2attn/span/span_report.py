@@ -168,7 +168,7 @@ class SpanRow(Part, frozen=True, eq=False):
 class SpanReport(Result, frozen=True, eq=False):
     """Whether attention can express the shifts of a kernel, layer by layer.
 
-    `asked` names the offsets or operators in words. `inputs` says in words what the network ran on and how that was
+    `asked` names the offsets in words. `inputs` says in words what the network ran on and how that was
     prepared, if it came from a file.
     """
 

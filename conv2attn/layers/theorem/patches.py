@@ -66,15 +66,6 @@ class DepthToSpace(nn.Module):
         return f"patch={self.patch}"
 
 
-def token_heads(kernel_size: int, patch: int) -> int:
-    """Heads along one axis of a convolution of odd kernel and stride 1, padded to keep the size.
-
-    >>> token_heads(3, 4), token_heads(7, 3), token_heads(9, 3), token_heads(1, 8)
-    (3, 3, 5, 1)
-    """
-    return 2 * math.ceil((kernel_size - 1) / (2 * patch)) + 1
-
-
 def as_patches(convolution: Convolution, patch: Offset) -> tuple[Convolution, Offset]:
     """The convolution on tokens that computes `convolution` on pixels, and the sides of the patches that it returns.
 

@@ -11,7 +11,7 @@ from torch import nn
 from conv2attn import check_span, convert, express, heads, recover
 from conv2attn.errors import UsageError
 from conv2attn.layers.theorem import fewest_heads
-from conv2attn.span import expression, fit_heads
+from conv2attn.span import expression
 from conv2attn.verdicts import Strength, Verdict
 
 EYE = np.eye(9)[None]
@@ -52,8 +52,8 @@ def test_only_our_layers_have_values_to_replace_or_recover():
     for question in (lambda: express(nn.Conv2d(2, 3, 3), EYE), lambda: recover(nn.Conv2d(2, 3, 3))):
         with pytest.raises(UsageError, match=r"C2A502 (ndarray|Conv2d) is no MultiHeadSelfAttention"):
             question()
-    with pytest.raises(UsageError, match="C2A502 attention is of class list"):
-        fit_heads(nn.Conv2d(2, 3, 1), EYE.tolist())
+    with pytest.raises(UsageError, match="C2A502 attention is of class int"):
+        check_span(5)
 
 
 def test_one_number_is_a_grid_for_express_too():
@@ -90,7 +90,7 @@ def test_names_need_not_be_text():
     assert "('a', 1)" in report.to_text()
 
 
-TWO = {check_span: "kernel_size", heads: "example_input", express: "layer", expression: "layer", fit_heads: "attention"}
+TWO = {check_span: "kernel_size", heads: "example_input", express: "layer", expression: "layer"}
 """Functions of which a second argument needs no name."""
 
 

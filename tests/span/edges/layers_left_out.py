@@ -143,7 +143,6 @@ ASKED_OF_NUMBERS = {
     "soften": lambda layer: conv2attn.soften(layer, alpha=3),
     "save": lambda layer: conv2attn.save(layer, "never.pt"),
     "to_mha": conv2attn.to_mha,
-    "to_gpsa": conv2attn.to_gpsa,
     "compare": lambda layer: conv2attn.compare(layer, layer, (5, 6)),
     "certify": lambda layer: conv2attn.certify(layer, layer, input_size=(3, 5, 6)),
 }

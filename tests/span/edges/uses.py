@@ -16,9 +16,8 @@ from torch import nn
 
 import conv2attn
 from conv2attn import check_span, convert, express
-from conv2attn.errors import UsageError
 from conv2attn.layers.theorem import fewest_heads, read_convolution
-from conv2attn.span import expression, fit_heads
+from conv2attn.span import expression
 from conv2attn.verdicts import Verdict
 
 
@@ -59,26 +58,6 @@ def test_express_says_what_heads_cannot_do():
     conv.weight.data[:, :, 1, 1] = 0
     assert expression(conv, heads).condition.verdict is Verdict.HOLDS
     assert torch.equal(express(conv, heads)(x := image(1, 3, 6, 7)), conv(x))
-
-
-def test_heads_given_as_an_array_are_fitted_as_those_of_a_layer():
-    """Mixtures of shifts: with a neighbourhood on the grid the weights give the convolution, unless one is lost."""
-    conv, grid = integers(nn.Conv2d(3, 4, (1, 3))), (3, 5)
-    shares = np.array([[0.5, 0.5, 0], [0, 0.5, 0.5], [0, 0, 1]])
-    shifted = np.zeros((3, 15, 15))
-    for tap, column in enumerate((-1, 0, 1)):
-        for query in range(15):
-            shifted[tap, query, query - query % 5 + min(max(query % 5 + column, 0), 4)] = 1
-    attention = np.einsum("ht,tqk->hqk", shares, shifted)
-    found = fit_heads(conv, attention, grid=grid)
-    assert found.condition.verdict is Verdict.HOLDS
-    x = image(1, 3, *grid)
-    tokens, bias = x.flatten(2)[0].numpy(), found.weights.bias.detach().numpy()
-    computed = np.einsum("hqk,hoi,ik->oq", attention, found.weights.taps().detach().numpy(), tokens) + bias[:, None]
-    assert np.array_equal(computed.reshape(4, *grid)[:, :, 1:-1], conv(x)[0].detach().numpy())
-    assert fit_heads(conv, attention[:2], grid=grid).condition.verdict is Verdict.REFUTED
-    with pytest.raises(UsageError, match="C2A504 a convolution of 1 axes, attention of 2"):
-        fit_heads(nn.Conv1d(3, 4, 3), attention, grid=grid)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -143,20 +122,6 @@ def test_a_convolution_is_fitted_on_three_kernels_a_side_by_default():
     found, on_a_grid, elsewhere = (expression(conv, heads, grid=grid).mixing for grid in (None, (9, 12), (12, 12)))
     assert np.array_equal(found, on_a_grid)
     assert not np.allclose(found, elsewhere)
-
-
-@pytest.mark.parametrize("condition", ["interior queries", "no interior query"])
-def test_heads_that_cannot_are_fitted_by_least_squares_at_the_queries_of_all_images(condition):
-    conv, sides = integers(nn.Conv1d(2, 3, 3 if condition == "interior queries" else 9)), (5,)
-    attention = np.random.default_rng(0).dirichlet(np.ones(5), (3, 2, 5))
-    taps = conv.weight.detach().numpy()
-    offsets = [t - (taps.shape[2] - 1) // 2 for t in range(taps.shape[2])]
-    queries = [q for q in range(5) if all(0 <= q + d < 5 for d in offsets)] or list(range(5))
-    asked = np.stack([np.eye(5, k=d)[queries] for d in offsets])
-    rows = attention[:, :, queries].swapaxes(0, 1).reshape(2, -1).T
-    phi = np.linalg.lstsq(rows, np.stack([asked] * 3, 1).reshape(len(offsets), -1).T)[0].T
-    made = fit_heads(conv, attention, grid=sides).weights.taps().detach().numpy()
-    assert np.allclose(made, np.einsum("th,oct->hoc", phi, taps))
 
 
 def test_a_copy_with_other_findings_has_their_verdict():

@@ -9,7 +9,6 @@ from torch import nn
 from torch.nn import functional as F
 
 import conv2attn
-from conv2attn.theory.basis import Shift
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 WORDS = ("opaque", "room is", r"operator \d", r"node \d", "placeholder", "call_function", r"%\d")
@@ -96,14 +95,6 @@ def test_an_operator_without_a_rule_is_named_as_it_is_called():
         written("largest so far"), nn.Sequential(written("largest so far")), input_size=(3, 6, 7)
     ).to_text()
     assert re.search(r"known to be equal: cummax: \S", " ".join(text.split())), text
-
-
-def test_what_is_asked_of_a_span_is_named_by_the_argument():
-    attention = torch.eye(5)[None].numpy()
-    report = conv2attn.check_span(attention, structure=Shift(((-1,), (0,))), grid=5)
-    (row,) = report.rows
-    assert [target.label for target in row.deciding.targets] == ["structure[0]", "structure[1]"]
-    assert GRAPH_WORDS.search(report.to_text(verbose=True)) is None
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.iterdir()), ids=lambda path: path.name)

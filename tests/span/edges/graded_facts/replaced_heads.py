@@ -373,7 +373,7 @@ def test_named_heads_that_cannot_be_replaced_are_refused(images):
         heads(Reordered().eval(), images, replace="position", replaced_heads={"blocks.1": [0]})
 
 
-def test_the_command_takes_heads_and_labels_and_draws_bars(images, tmp_path):
+def test_the_command_takes_heads_and_labels(images, tmp_path):
     torch.manual_seed(0)
     network, labels = Transformer().eval(), [0, 3, 1, 4, 2, 0, 1]
     torch.save(network.state_dict(), tmp_path / "network.pt")
@@ -382,7 +382,7 @@ def test_the_command_takes_heads_and_labels_and_draws_bars(images, tmp_path):
     (tmp_path / "labels.csv").write_text(table)
     call = ["heads", str(tmp_path / "network.pt"), "--inputs", str(tmp_path / "images.npy"), "--replace", "mean"]
     call += ["--arch", f"{__file__}:Transformer", "--labels", str(tmp_path / "labels.csv")]
-    call += ["--heads", "blocks.0:1", "--heads", "blocks.1:0", "--bars", str(tmp_path / "bars.svg")]
+    call += ["--heads", "blocks.0:1", "--heads", "blocks.1:0"]
     result = CliRunner().invoke(main, [*call, "--format", "json"])
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
@@ -391,7 +391,6 @@ def test_the_command_takes_heads_and_labels_and_draws_bars(images, tmp_path):
     for key in ("change", "loss", "accuracy"):
         assert told["together"]["effect"][key] == pytest.approx(getattr(report.together.effect, key), rel=1e-4)
         assert told["together"]["random"][key] == pytest.approx(getattr(report.together.random, key), rel=1e-4)
-    assert "<svg" in (tmp_path / "bars.svg").read_text()
     text = CliRunner().invoke(main, [*call, "--force", "--wide"]).stdout
     assert f"{report.together.effect.loss:.2e} ± {report.together.effect.loss_error:.0e}" in text
     assert report.records()[1]["replaced_loss"] == report.layers[0].heads[1].replaced.effect.loss
