@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from conv2attn.testing.operators import grids, operators_on, paddings, shifts, sites_on, softmaxes
     from conv2attn.testing.same_networks import assert_same
     from conv2attn.testing.strategies import convolutions, groupings, images_for, smallest_sides
-    from conv2attn.testing.structures import diagonals, kroneckers, low_ranks, polynomials, sparses, sums
+    from conv2attn.testing.structures import polynomials, sparses, sums
     from conv2attn.testing.tensor_strategies import budget_of, integer_tensors, wide_tensors
 
 PARTS_OF_TESTING = (
@@ -32,13 +32,10 @@ __all__ = [
     "assert_same_output",
     "budget_of",
     "convolutions",
-    "diagonals",
     "grids",
     "groupings",
     "images_for",
     "integer_tensors",
-    "kroneckers",
-    "low_ranks",
     "operators_on",
     "paddings",
     "polynomials",

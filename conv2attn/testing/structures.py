@@ -1,6 +1,4 @@
-"""Hypothesis strategies of operators on any tokens: sparse, factored, polynomial, one an axis, and sums of these."""
-
-from typing import Any
+"""Hypothesis strategies of operators on any tokens: sparse, polynomial, and sums of these."""
 
 import torch
 from hypothesis import strategies as st
@@ -10,10 +8,6 @@ from conv2attn.theory.basis import (
     Chebyshev,
     Combination,
     Concatenation,
-    Dense,
-    Diagonal,
-    Kronecker,
-    LowRank,
     Pattern,
     Powers,
     Shift,
@@ -37,32 +31,6 @@ def sparses(draw: st.DrawFn, sides: Sides, count: int | None = None, output: Sid
     return Sparse(pattern, draw(integer_tensors((number, pairs), torch.float64, 3)), output)
 
 
-def diagonals(sides: Sides) -> st.SearchStrategy[Diagonal]:
-    """One or two weights for each token."""
-    shapes = st.integers(1, 2).map(lambda count: (count, *sides))
-    return shapes.flatmap(lambda shape: integer_tensors(shape, torch.float64, 8)).map(Diagonal)
-
-
-@st.composite
-def low_ranks(draw: st.DrawFn, sides: Sides) -> LowRank:
-    """Products of two thin matrices, to a grid of four tokens."""
-    count, rank, axes = draw(st.integers(1, 2)), draw(st.integers(1, 2)), len(sides)
-    left = draw(integer_tensors((count, 4, rank), torch.float64, 8))
-    right = draw(integer_tensors((count, torch.Size(sides).numel(), rank), torch.float64, 8))
-    return LowRank(left, right, (4, *[1] * (axes - 1)))
-
-
-@st.composite
-def kroneckers(draw: st.DrawFn, sides: Sides) -> Kronecker:
-    """A shift, a graph or a matrix along each axis."""
-    factors: list[Any] = []
-    for side in sides:
-        matrix = integer_tensors((2, 3, side), torch.float64, 2).map(lambda m: Dense(m, (3,)))
-        shift = st.integers(-2, 2).map(lambda offset: Shift(((offset,), (0,))))
-        factors.append(draw(st.one_of(shift, sparses((side,)), matrix)))
-    return Kronecker(tuple(factors))
-
-
 @st.composite
 def polynomials(draw: st.DrawFn, sides: Sides) -> Chebyshev | Powers:
     """Polynomials up to order 3 of a graph or a shift."""
@@ -75,7 +43,7 @@ def polynomials(draw: st.DrawFn, sides: Sides) -> Chebyshev | Powers:
 @st.composite
 def sums(draw: st.DrawFn, sides: Sides) -> Concatenation | Combination:
     """Families side by side, and linear combinations of their terms."""
-    kinds = st.one_of(sparses(sides), diagonals(sides), polynomials(sides))
+    kinds = st.one_of(sparses(sides), polynomials(sides))
     family = Concatenation(tuple(draw(st.lists(kinds, min_size=1, max_size=2))))
     if draw(st.booleans()):
         return family

@@ -20,12 +20,9 @@ from conv2attn.testing import (
     LAWS,
     assert_same_output,
     convolutions,
-    diagonals,
     grids,
     images_for,
     integer_tensors,
-    kroneckers,
-    low_ranks,
     operators_on,
     paddings,
     polynomials,
@@ -47,10 +44,7 @@ from conv2attn.theory.basis import (
     Composition,
     Concatenation,
     Dense,
-    Diagonal,
     Form,
-    Kronecker,
-    LowRank,
     Padding,
     Shift,
     Sites,
@@ -97,9 +91,6 @@ KINDS = {
     "padding": paddings,
     "sites": sites_on,
     "composition": compositions_on,
-    "diagonal": diagonals,
-    "kronecker": kroneckers,
-    "low rank": low_ranks,
     "polynomial": polynomials,
     "sparse": sparses,
     "sum": sums,
@@ -250,13 +241,8 @@ def multiplications(call):
 def dense_operators(sides, count, rank):
     """Families of matrices on these sides, none of them with a side of 1."""
     tokens, ones = math.prod(sides), len(sides) - 1
-    diagonal = Diagonal(torch.ones(count, *sides, dtype=torch.float64))
-    kinds = [
-        Dense(torch.ones(count, rank, tokens, dtype=torch.float64), (rank, *[1] * ones)),
-        LowRank(torch.ones(count, 4, rank), torch.ones(count, tokens, rank), (4, *[1] * ones)),
-        Kronecker(tuple(dense(count + axis, rank + axis, side) for axis, side in enumerate(sides))),
-        *(diagonal, Concatenation((diagonal, diagonal)), Combination(torch.ones(5, count), diagonal)),
-    ]
+    matrix = Dense(torch.ones(count, rank, tokens, dtype=torch.float64), (rank, *[1] * ones))
+    kinds = [matrix, Concatenation((matrix, matrix)), Combination(torch.ones(5, count), matrix)]
     if len(sides) == 1:
         kinds += [Composition((dense(count, 4, 3), dense(rank, 3, tokens))), Chebyshev(dense(1, *sides, *sides), rank)]
     return kinds

@@ -4,18 +4,17 @@ from conv2attn.theory.basis.operators import geometry  # noqa: F401 -- its rules
 from conv2attn.theory.basis.operators.combination import Combination, Concatenation
 from conv2attn.theory.basis.operators.content import ContentSoftmax
 from conv2attn.theory.basis.operators.enumerated import EnumeratedSoftmax
-from conv2attn.theory.basis.operators.factored import Dense, Diagonal, LowRank
 from conv2attn.theory.basis.operators.generalised import GeneralisedSoftmax
 from conv2attn.theory.basis.operators.learned import LearnedSoftmax
 from conv2attn.theory.basis.operators.pattern import Pattern, inner_products, weighted_sum
 from conv2attn.theory.basis.operators.polynomials import Chebyshev, Powers
-from conv2attn.theory.basis.operators.product import Composition, Kronecker
+from conv2attn.theory.basis.operators.product import Composition
 from conv2attn.theory.basis.operators.quadratic import Centered, QuadraticSoftmax, isotropic
 from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, entries, offsets, output_sides, terms
 from conv2attn.theory.basis.operators.shift import Shift, causal_shifts
 from conv2attn.theory.basis.operators.sinusoidal import SinusoidalSoftmax
 from conv2attn.theory.basis.operators.softmax import MOST_KEYS, Positions, cut_depth, cut_softmax
-from conv2attn.theory.basis.operators.sparse import Sparse
+from conv2attn.theory.basis.operators.sparse import Dense, Sparse
 
 FAMILIES: dict[str, type[Positions]] = {
     family.name: family
@@ -33,12 +32,9 @@ __all__ = [
     "Concatenation",
     "ContentSoftmax",
     "Dense",
-    "Diagonal",
     "EnumeratedSoftmax",
     "GeneralisedSoftmax",
-    "Kronecker",
     "LearnedSoftmax",
-    "LowRank",
     "Pattern",
     "Positions",
     "Powers",

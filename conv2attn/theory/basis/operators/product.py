@@ -1,4 +1,4 @@
-"""Products of operators: one after the other, or one for each axis."""
+"""Products of operators: one after the other."""
 
 import math
 from dataclasses import dataclass
@@ -22,6 +22,11 @@ class Composition(Operator):
     """
 
     factors: tuple[Operator, ...]
+
+
+@terms.register
+def _(operator: Composition) -> int:
+    return math.prod(map(terms, operator.factors))
 
 
 @output_sides.register
@@ -62,62 +67,3 @@ def _(operator: Composition, sides: Sides) -> int:
         total, copies = total + copies * entries(factor, sides), copies * terms(factor)
         sides = output_sides(factor, sides)
     return total
-
-
-@final
-@dataclass(frozen=True)
-class Kronecker(Operator):
-    """The Kronecker products of one operator per axis, each of which maps a grid of that axis alone.
-
-    Its terms are all combinations of one term per factor; those of the first axis change slowest.
-    """
-
-    factors: tuple[Operator, ...]
-
-
-@terms.register(Composition)
-@terms.register(Kronecker)
-def _(operator: Composition | Kronecker) -> int:
-    return math.prod(map(terms, operator.factors))
-
-
-@output_sides.register
-def _(operator: Kronecker, sides: Sides) -> Sides:
-    return tuple(output_sides(factor, (side,))[0] for factor, side in zip(operator.factors, sides, strict=True))
-
-
-@entries.register
-def _(operator: Kronecker, sides: Sides) -> int:
-    total, copies, outputs = 0, 1, output_sides(operator, sides)
-    for axis in reversed(range(len(sides))):
-        lines = copies * math.prod((*sides[:axis], *outputs[axis + 1 :]))
-        total += lines * entries(operator.factors[axis], (sides[axis],))
-        copies *= terms(operator.factors[axis])
-    return total
-
-
-@as_matrix.register
-def _(operator: Kronecker, sides: Sides) -> Tensor:
-    axes = [as_matrix(factor, (side,)) for factor, side in zip(operator.factors, sides, strict=True)]
-    return reduce(lambda a, b: torch.stack([torch.kron(x, y) for x in a for y in b]), axes)
-
-
-@apply.register
-def _(operator: Kronecker, image: Tensor, sides: Sides) -> Tensor:
-    mixed = image[None]
-    for axis in reversed(range(len(sides))):
-        # Axis by axis: the product matrix would have an entry for every pair of pixels. From the last axis on, so that
-        # the terms of the first axis come to stand in front.
-        lines = mixed.movedim(axis - len(sides), -1)
-        mixed = apply(operator.factors[axis], lines, (sides[axis],)).movedim(-1, axis - len(sides)).flatten(0, 1)
-    return mixed
-
-
-@combine.register
-def _(operator: Kronecker, images: Tensor, sides: Sides) -> Tensor:
-    for axis in reversed(range(len(sides))):
-        factor = operator.factors[axis]
-        lines = images.unflatten(0, (-1, terms(factor))).movedim(axis - len(sides), -1)
-        images = torch.stack([combine(factor, group, (sides[axis],)) for group in lines])
-        images = images.movedim(-1, axis - len(sides))
-    return images[0]
