@@ -11,7 +11,6 @@ from torch import nn
 from conv2attn.arguments import check_network
 from conv2attn.errors import AlphaError, Conv2AttnWarning, UsageError
 from conv2attn.networks.layers import attention_layers
-from conv2attn.theory.basis.basis import LIBRARY_READERS
 from conv2attn.theory.bounds import leaked_mass
 
 CONVERTED, SKIPPED, UNSUPPORTED = "converted", "skipped", "unsupported"
@@ -121,7 +120,7 @@ def no_convolution_text(network: nn.Module) -> str:
     kinds = {
         type(module).__name__
         for module in network.modules()
-        if type(module).__module__.partition(".")[0] in LIBRARY_READERS
+        if type(module).__module__.partition(".")[0] == "torch_geometric"
     }
     graphs = sorted(kind for kind in kinds if kind.endswith("Conv"))
     if graphs:

@@ -90,8 +90,11 @@ def basis_of(operators: Operator, weights: Weights, dimensions: int) -> Basis:
     return Basis(operators, weights, Padding.none(dimensions), Sites.everywhere(dimensions))
 
 
-LIBRARY_READERS = {"torch_geometric": "conv2attn.layers.framework.geometric"}
-"""Where the rules for layers of other libraries are, imported when such a layer is read."""
+LIBRARY_READERS = {
+    "torch_geometric": "conv2attn.layers.framework.geometric",
+    "torch": "conv2attn.layers.theorem.convolution",
+}
+"""Where the rules for layers of libraries are, imported when such a layer, or one of a class below it, is read."""
 
 
 @singledispatch
@@ -110,10 +113,11 @@ def as_basis(layer: object, *structure: Any) -> Basis:
     """
     # The rules of another library register when their module is imported, so conv2attn works without that library. If
     # the second call finds no rule either, the module is in sys.modules by then, and the error below is raised.
-    home = LIBRARY_READERS.get(type(layer).__module__.partition(".")[0])
-    if home is not None and home not in sys.modules:
-        import_module(home)
-        return as_basis(layer, *structure)
+    libraries = [kind.__module__.partition(".")[0] for kind in type(layer).__mro__]
+    for home in (home for library, home in LIBRARY_READERS.items() if library in libraries):
+        if home not in sys.modules:
+            import_module(home)
+            return as_basis(layer, *structure)
     raise UnsupportedError(
         "C2A101",
         f"{type(layer).__name__} cannot be read as a basis convolution",

@@ -7,7 +7,7 @@ from typing import final
 from conv2attn.errors import UsageError
 from conv2attn.theory.bounds.claimed import Claimed
 from conv2attn.theory.bounds.directed import up
-from conv2attn.theory.bounds.row import ONE, Setting
+from conv2attn.theory.bounds.row import LONGEST_LOOP, MOST_CAST, ONE, Setting
 
 
 @final
@@ -85,11 +85,11 @@ def convolution_bound(
         flush_to_zero=flush_to_zero,
     )
     if not setting.fits:
-        raise UsageError(
-            "C2A001",
-            f"gamma of {setting.terms} operations at unit roundoff {setting.roundoff / ONE:g}",
-            "Pass fewer operations, or a format with a smaller roundoff.",
-        )
+        # Casts have limits of their own, whatever the number of terms is.
+        many_casts = setting.casts > LONGEST_LOOP or setting.cast * setting.casts > MOST_CAST
+        reason = f"gamma of {setting.terms} operations at unit roundoff {setting.roundoff / ONE:g}"
+        reason = f"casts={casts} in {format_name} are more than a bound counts" if many_casts else reason
+        raise UsageError("C2A001", reason, "Pass fewer operations or casts, or a format with a smaller roundoff.")
     # The proved program computes the bound, and not a second formula in floats: two would have to be kept equal.
     factor, lost = setting.cost(setting.terms), setting.lost
     return RoundingBound(up(Fraction(factor, ONE)), up(Fraction(lost, ONE)), frozenset({"FLOAT"}))

@@ -1,6 +1,7 @@
 """Layers are compared, expanded and reduced where they are; laws.py has the operators."""
 
 import torch
+from forks import FORKS
 from torch import nn
 
 from conv2attn.layers.framework import compare, expand, reduce
@@ -28,3 +29,17 @@ def test_layers_are_compared_expanded_and_reduced_from_a_device(device):
         assert evaluate(reduced, image).device == image.device
         difference = (evaluate(reduced, image.clamp(-1, 1)) - conv(image.clamp(-1, 1))).abs().max()
         assert difference <= 2.0 + 1e-5
+
+
+def test_convolutions_and_classes_below_them_are_read_without_another_import():
+    code = (
+        "import torch\n"
+        "from conv2attn.theory.basis import as_basis, terms\n"
+        "class Mine(torch.nn.Conv2d): pass\n"
+        "for kind in (torch.nn.Conv2d, Mine):\n"
+        "    assert terms(as_basis(kind(1, 1, 3)).operators) == 9\n"
+    )
+    alone = FORKS.Process(target=exec, args=(code,))
+    alone.start()
+    alone.join()
+    assert alone.exitcode == 0

@@ -66,6 +66,7 @@ REFUSED = [
         for given in ((-1, 2.0**-24), (1, 0.0), (1, -1.0), (1, 1.0), (2**24, 2.0**-24))
     ],
     *[(convolution_bound, [n, "float32"], f"C2A001 gamma of {n + 1} operations at") for n in (2**24, 2**30)],
+    (lambda casts: convolution_bound(9, "bfloat16", casts=casts), [2**16 + 1], "C2A001 casts=65537 in bfloat16"),
     (leaked_mass_diagonal, [[]], "C2A007 centre .* is not one finite number for each of 0 axes"),
     (leaked_mass, [46.0, 0], "C2A007 centre .* is not one finite number for each of 0 axes"),
     (format_of, ["int8"], "C2A002 format 'int8'"),
