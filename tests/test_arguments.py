@@ -138,6 +138,7 @@ REFUSED = {
     ),
     "inputs": (lambda: conv2attn.assert_equivalent(NETWORK, NETWORK, 3), "C2A006 inputs are of class int"),
     "a convolution for torch's attention": (lambda: conv2attn.to_mha(nn.Conv2d(3, 4, 3)), "C2A006 layer is"),
+    "a convolution for timm's attention": (lambda: conv2attn.to_gpsa(nn.Conv2d(3, 4, 3)), "C2A006 layer is"),
     "two sides": (
         lambda: conv2attn.to_mha(conv2attn.convert(nn.Conv2d(3, 4, 3)), (5, 6)),
         r"C2A001 side=\(5, 6\) is not a whole number",

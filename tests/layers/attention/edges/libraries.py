@@ -62,3 +62,5 @@ def test_what_has_no_counterpart_is_refused():
         conv2attn.to_mha(nn.Linear(2, 2))
     with pytest.raises(UnsupportedError, match=r"C2A101 .* of class MultiheadAttention is not"):
         conv2attn.from_mha(nn.MultiheadAttention(4, 2))
+    with pytest.raises(UnsupportedError, match=r"C2A101 an object of class Linear is not timm's GPSA"):
+        conv2attn.from_gpsa(nn.Linear(2, 2))
