@@ -85,7 +85,7 @@ bench: .venv/.installed
 # Figures first, and whatever fails, the rest is run all the same: a lent machine may be there for minutes.
 gpu: .venv/.installed-dev
 	-$(BIN)/python -m benchmarks.gpu --device $(DEVICE)
-	$(BIN)/pytest -q --device $(DEVICE) tests/layers/attention tests/theory/basis tests/span/edges/devices.py
+	CONV2ATTN_ALL=1 $(BIN)/pytest -q --device $(DEVICE) tests/layers/attention tests/theory/basis tests/span/edges/devices.py
 
 # What a machine with torch and without a network needs beside a copy of the checkout: python -m benchmarks.gpu takes it.
 wheels: .venv/.created

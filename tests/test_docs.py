@@ -119,6 +119,7 @@ def pixels_apart(first: Path, second: Path) -> float:
     return float((np.abs(pictures[0] - pictures[1]).max(-1) > VISIBLE).mean())
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "photo.png")) for name in GENERATE.PICTURES]
 )

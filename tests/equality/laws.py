@@ -72,6 +72,7 @@ def test_what_differs_elsewhere_is_one_formula_at_the_size_that_was_run(name, de
     assert any("the network's own code does the same at every call" in line for line in report.assumptions)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("name", [name for name in ERRORS if name not in ELSEWHERE])
 def test_a_changed_context_never_holds_but_for_rounding(name, device):
     """On a device as on the CPU; where a device has no assertions, a network that asserts does not run."""
@@ -89,6 +90,7 @@ def test_a_changed_context_never_holds_but_for_rounding(name, device):
 READ = ["what dropout reads", "slope of an activation", "statistics of the batch", "arguments of a block"]
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("name", SAME)
 def test_the_same_function_by_other_objects_is_not_refuted(name, device):
     report = certify(*pair_of(SAME[name], device), images=IMAGES.to(device))

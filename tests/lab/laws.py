@@ -104,6 +104,7 @@ def test_two_processes_are_one_with_the_doubled_batch(tmp_path):
         assert theirs == pytest.approx(ours, rel=1e-9)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_learns_its_images(tmp_path, monkeypatch, kind):
     """The files of each epoch, which cost more than its step, are those of other tests."""

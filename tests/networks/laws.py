@@ -220,6 +220,7 @@ def native_calls(network: nn.Module, inputs) -> list[str]:
     return sorted(native.attention)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(("law", "way"), LAWS, ids=lambda each: getattr(each, "__name__", each))
 @pytest.mark.parametrize("name", CASES)
 def test_law(name, way, law):
@@ -262,6 +263,7 @@ def test_what_is_converted_under_inference_mode_trains_afterwards(inside):
     assert all(parameter.grad is not None for parameter in converted.parameters())
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("name", sorted({*CASES} - {"own forwards"}))  # which holds a tensor that no .to moves
 def test_a_network_converted_on_a_device_computes_the_same_there(name, device):
     case = CASES[name]

@@ -122,7 +122,7 @@ with torch.random.fork_rng():
     CASES = {
         "patches": (Patches(), torch.randn(2, 3, 24, 32), [((6, 8), 0)] * 2),
         "class token": (Patches(1), torch.randn(2, 3, 24, 32), [((6, 8), 1)] * 2),
-        "registers": (Patches(5), torch.randn(2, 3, 64, 64), [((16, 16), 5)] * 2),
+        "registers": (Patches(5), torch.randn(2, 3, 32, 32), [((8, 8), 5)] * 2),
         "merged": (Patches(0, True), torch.randn(2, 3, 32, 32), [((8, 8), 0), ((4, 4), 0)]),
         "no convolution": (Patches(1, linear=True), torch.randn(2, 3, 24, 32), [((6, 8), 1)] * 2),
         "arguments by name": (ByName(), torch.randn(2, 3, 24, 32), [((6, 8), 0)]),

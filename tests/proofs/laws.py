@@ -75,6 +75,7 @@ def test_only_the_core_decides():
     assert methods == {"proofs.core"}
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("step", STEPS)
 def test_a_step_made_wrong_no_longer_holds(step):
     question = step.question
@@ -106,6 +107,7 @@ GIVEN = [
 ]
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(("question", "known", "n"), GIVEN)
 def test_every_hypothesis_is_needed(question, known, n):
     fewer = [each for place, each in enumerate(question.keywords[known]) if place != n]

@@ -73,6 +73,7 @@ def _in_double():
     torch.set_default_dtype(torch.float32)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("kind", structures())
 @pytest.mark.parametrize("name", LINEAR)
 @pytest.mark.parametrize("order", ["mixing", "channels", "auto"])
@@ -92,6 +93,7 @@ def test_linear_layers_are_their_basis_in_values_and_gradients(name, kind, order
         assert_same_output(ours, theirs, 1e-10)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 7), (7, 1), (16, 16)])
 @pytest.mark.parametrize("name", LINEAR)
 def test_linear_layers_of_other_sizes_are_their_basis(name, sizes, monkeypatch):

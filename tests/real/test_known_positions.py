@@ -75,6 +75,7 @@ def float64_softmax(monkeypatch):
     monkeypatch.setattr(nn.functional, "softmax", lambda scores, dim, dtype=None, **_: torch.softmax(scores, dim))
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("name", EVERY)
 def test_attention_by_position_is_that_of_a_model_whose_weights_hold_content_at_zero(name):
     (network, case), (silent, _) = known(name, held_at_zero=False), known(name)

@@ -80,6 +80,7 @@ def test_the_stored_output_is_the_convolution(name):
     assert within(case.layer, case.image, case.expected)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("engine", ["auto", "conv", "dense", "gather", "separable"])
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()

@@ -20,6 +20,7 @@ def test_the_page_has_a_row_for_each_architecture():
     assert rows[2:] == [*TRANSFORMERS, *TIMM]
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("name", QUICK)
 def test_the_row_of_an_architecture_is_what_is_read(name):
     cells = " | ".join(cell if isinstance(cell, str) else show(cell) for cell in row_of(name))
@@ -32,9 +33,8 @@ def windows(side, window, shift):
     return grid.reshape(side // window, window, -1, window).swapaxes(1, 2).reshape(-1, window**2)
 
 
-@pytest.mark.parametrize("name", ["Swin", "swin_tiny_patch4_window7_224"])
-def test_windows_stand_where_they_are_by_definition(name):
-    network, images = built(name)
+def test_windows_stand_where_they_are_by_definition():
+    network, images = built("swin_tiny_patch4_window7_224")
     for place, read in enumerate(reads_of(network, images)):
         side = (56, 28, 14)[place // 2]
         assert np.array_equal(read.tokens.windows.places, windows(side, 7, 3 * (place % 2)))
@@ -61,35 +61,27 @@ def test_frames_of_a_video_are_an_axis():
     assert np.array_equal(space.tokens.windows.places[:, 1:], np.arange(64).reshape(4, 16))
 
 
-def small_levit():
-    """LeViT of three layers on an image of half the size: 7x7 tokens, then 4x4, then 2x2."""
+def test_queries_of_levit_stand_on_every_second_key_and_give_the_tokens_behind_them_their_places():
+    """Three layers on an image of half the size: 7x7 tokens, then 4x4, then 2x2, which a hook puts in another order."""
     torch.manual_seed(0)
     config = transformers.LevitConfig(depths=[1, 1, 1], image_size=112)
-    return transformers.LevitModel(config).eval(), torch.rand(1, 3, 112, 112)
-
-
-def test_tokens_of_levit_have_the_places_of_its_subsampled_queries():
-    network, images = small_levit()
-    order = torch.randperm(16, generator=torch.Generator().manual_seed(3))
-    network.encoder.stages[0].layers[2].register_forward_hook(lambda *of_layer: of_layer[-1][:, order])
-    behind = "encoder.stages.1.layers.0.module"
+    network, images = transformers.LevitModel(config).eval(), torch.rand(1, 3, 112, 112)
+    order = torch.tensor([2, 0, 3, 1])
+    network.encoder.stages[1].layers[2].register_forward_hook(lambda *of_layer: of_layer[-1][:, order])
+    behind = "encoder.stages.2.layers.0.module"
     torch.nn.init.normal_(network.get_submodule(behind).attention_biases)
-    (read,) = reads_of(network, images, only=behind)
-    assert (read.tokens.sides, read.tokens.leading, read.tokens.windows) == ((4, 4), 0, None)
-    row_by_row = order.argsort()
-    captured = capture(network, images)[behind]
-    assert torch.equal(read.attention, captured[..., row_by_row, :][..., row_by_row])
-    assert not torch.equal(read.attention, captured)
-
-
-def test_queries_of_levit_stand_on_every_second_key():
-    network, images = small_levit()
     halved = {
         "encoder.stages.0.layers.2": ((7, 7), Sites((2, 2), (0, 0), (0, 0))),
         "encoder.stages.1.layers.2": ((4, 4), Sites((2, 2), (0, 0), (1, 1))),
     }
-    reads = reads_of(network, images, only=[*halved])
-    assert {read.name: (read.tokens.sides, read.tokens.sites) for read in reads} == halved
+    reads = {read.name: read for read in reads_of(network, images, only=[*halved, behind])}
+    read = reads.pop(behind)
+    assert {name: (each.tokens.sides, each.tokens.sites) for name, each in reads.items()} == halved
+    assert (read.tokens.sides, read.tokens.leading, read.tokens.windows) == ((2, 2), 0, None)
+    row_by_row = order.argsort()
+    captured = capture(network, images)[behind]
+    assert torch.equal(read.attention, captured[..., row_by_row, :][..., row_by_row])
+    assert not torch.equal(read.attention, captured)
 
 
 def test_the_network_and_the_generator_are_left_as_they_were():

@@ -60,6 +60,7 @@ def test_no_convolution_is_left_and_the_original_is_untouched(name):
     assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
 @pytest.mark.float64
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

@@ -195,6 +195,7 @@ def test_verdicts_are_the_known_ones_confirmed_and_not_when_tampered_with(name, 
         assert found.strength is Strength.PROVED
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("name", [name for name in ZOO if not ZOO[name].exact and ZOO[name].heads.dtype != object])
 def test_attention_on_a_device_has_the_report_of_its_numbers(name, device):
     """In float32, which every device has."""

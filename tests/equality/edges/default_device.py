@@ -45,6 +45,7 @@ def networks(place="cpu", alpha="auto"):
     return network, conv2attn.convert(network, alpha=alpha)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("alpha", ["auto", 1.0])
 @pytest.mark.parametrize("place", ["cpu", DEVICE], ids=str)
 @pytest.mark.parametrize("name", CALLS)

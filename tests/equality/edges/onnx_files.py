@@ -62,6 +62,7 @@ def exported(network, example, dynamo, name="net.onnx", **options):
     return conv2attn.load(name)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("dynamo", [False, True], ids=["script", "dynamo"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_right_export_holds_and_another_is_refuted_with_its_node(name, dynamo):

@@ -75,6 +75,7 @@ SOME = (
 )
 
 
+@pytest.mark.rotated
 @pytest.mark.float64
 @pytest.mark.parametrize("name", [each for each in SOME if each in LAYERS])
 def test_a_planted_error_is_refuted_by_its_part_on_every_device(name, device):
@@ -129,6 +130,7 @@ def test_an_error_that_outputs_hardly_show_refutes_its_row_and_keeps_the_network
 LARGE = [name for name in PLANTED if name not in {*LAYERS, *SMALL, *ROUNDINGS, "training mode"}]
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("name", [*(name for name in SOME if name not in IN_ONE_LAYER), *LARGE])
 def test_a_planted_error_is_shown_by_an_input_and_not_by_the_corrected_network(name):
     """By an input of the layer that is wrong, or an image."""

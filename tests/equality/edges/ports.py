@@ -369,6 +369,7 @@ def compared(case):
     return certify(*make(), **({"images": inputs} if isinstance(inputs, torch.Tensor) else {"input_size": inputs}))
 
 
+@pytest.mark.rotated
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch's own, where exported programs are copied
 @pytest.mark.parametrize("name", EQUAL)
 def test_one_formula_in_two_codes_holds(name):

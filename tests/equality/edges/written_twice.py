@@ -23,6 +23,7 @@ def test_so_many_pairs_hold():
     assert PAIRS.keys() >= ROUNDED
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_verdict_of_two_ways_to_write_a_network(name):
     first, second, images = networks(PAIRS[name])
@@ -31,6 +32,7 @@ def test_the_verdict_of_two_ways_to_write_a_network(name):
     assert (certificate.verdict, certificate.strength) == (Verdict.HOLDS, strength)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("name", PAIRS)
 def test_one_number_changed_in_the_second_never_holds(name):
     first, second, images = networks(PAIRS[name])

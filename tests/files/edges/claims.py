@@ -272,6 +272,7 @@ def test_every_kind_is_drawn():
     assert BUILDERS.keys() == {*kinds.KINDS}
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.words[:30])
 def test_a_file_takes_memory_and_time_in_proportion(tmp_path, kind):
     warnings.simplefilter("ignore")

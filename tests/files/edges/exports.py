@@ -106,6 +106,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(
     ("name", "engine"), [*((name, None) for name in LAYERS), ("1 axis", "dense"), ("3 axes", "dense")]
 )

@@ -182,6 +182,7 @@ def model_of(operator, operands, opset, outputs, x, whole_numbers, positive, att
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), inputs
 
 
+@pytest.mark.rotated
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{n}-{each[0]}" for n, each in enumerate(CASES)])

@@ -21,6 +21,7 @@ def close(layer, image):
     return 4 * (layer.heads * layer.d_in + 8) * 2.0**-24 * (taps + 1)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(("name", "engine"), HARD)
 def test_an_exported_layer_is_the_layer_at_every_size(name, engine):
     layer = hard_layer(name, engine)
@@ -31,6 +32,7 @@ def test_an_exported_layer_is_the_layer_at_every_size(name, engine):
         assert_same_output(program.module()(image), layer(image), close(layer, image))
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_compiled_layer_is_one_graph_for_all_sizes(engine):
     torch.compiler.reset()

@@ -70,6 +70,7 @@ def grown(name, monkeypatch):
     return (most(name, 8, SIDE, WIDTH) - most(name, 5, SIDE, WIDTH)) / 3
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("name", ASKED)
 def test_memory_does_not_grow_with_layers(name, monkeypatch):
     torch.manual_seed(0)
@@ -111,6 +112,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("planted", PLANTED)
 def test_what_is_kept_of_each_layer_is_counted(planted, monkeypatch):
     torch.manual_seed(0)

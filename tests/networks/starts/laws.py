@@ -74,6 +74,7 @@ def quadratic_attention(sides, query, offset, alpha):
     return 1 / sum(math.exp(score - scores[tuple(target)]) for score in scores.values())
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(("kernel_size", "alpha"), [(3, 2.0), (5, 1.0)])
 def test_each_head_attends_as_much_as_its_row_says(case, kernel_size, alpha):
@@ -321,15 +322,15 @@ def test_unsupported_models_are_refused_and_unchanged():
     with pytest.raises(UnsupportedError, match="leave none of 4"):
         conv2attn.start_at_convolution(small, **arguments)
     with pytest.raises(AlphaError):
-        conv2attn.start_at_convolution(vit(), alpha=0.0)
+        conv2attn.start_at_convolution(vit(layers=1), alpha=0.0)
     with pytest.raises(UsageError, match="does not fit a grid of 7x7"):
-        conv2attn.start_at_convolution(vit(), kernel_size=15)
+        conv2attn.start_at_convolution(vit(layers=1), kernel_size=15)
     with pytest.raises(UsageError, match="no layer with queries and keys"):
         conv2attn.start_at_convolution(nn.Linear(3, 3))
     with pytest.raises(UsageError, match="fits no linear layer"):
-        conv2attn.start_at_convolution(vit(), parts=Parts(writers=("nothing*",)))
+        conv2attn.start_at_convolution(vit(layers=1), parts=Parts(writers=("nothing*",)))
     with pytest.raises(UsageError, match="is no parameter or buffer"):
-        conv2attn.start_at_convolution(vit(), parts=Parts(positions="nowhere"))
+        conv2attn.start_at_convolution(vit(layers=1), parts=Parts(positions="nowhere"))
     for arguments, message in (
         ({"content": "loud"}, "content='loud' is not one of silent, drawn"),
         ({"draw": "mine"}, "draw='mine' is not one of kept, torch"),
@@ -354,15 +355,15 @@ def test_unsupported_models_are_refused_and_unchanged():
         ({"example_input": torch.full((1, 1, 28, 28), math.nan)}, "are not finite"),
     ):
         with pytest.raises(UsageError, match=message):
-            conv2attn.start_at_convolution(vit(), **arguments)
+            conv2attn.start_at_convolution(vit(layers=1), **arguments)
     with torch.inference_mode():
-        inferring = vit()
-    repeated = vit()
+        inferring = vit(layers=1)
+    repeated = vit(layers=1)
     repeated.positions = nn.Parameter(repeated.positions[:1].detach().expand(49, 64))
     for network, message in (
         ("vit", "network is the name 'vit', not a torch.nn.Module"),
-        (vit().bfloat16(), "are bfloat16"),
-        (vit().to("meta"), "on meta"),
+        (vit(layers=1).bfloat16(), "are bfloat16"),
+        (vit(layers=1).to("meta"), "on meta"),
         (inferring, "of inference mode"),
         (repeated, "more than one element"),
     ):
@@ -375,8 +376,8 @@ def test_unsupported_models_are_refused_and_unchanged():
     twice.layers[1] = twice.layers[0]
     with pytest.raises(UnsupportedError, match=r"layers\.0\.self_attn runs twice"):
         conv2attn.start_at_convolution(twice)
-    compiled = torch.compile(vit(), backend="eager")
-    assert len(conv2attn.start_at_convolution(compiled, example_input=(1, 28, 28)).heads) == 32
+    compiled = torch.compile(vit(layers=1), backend="eager")
+    assert len(conv2attn.start_at_convolution(compiled, example_input=(1, 28, 28)).heads) == 8
     longer, arguments = own()
     longer.where = nn.Parameter(torch.cat([longer.where, longer.where]))
     with pytest.raises(UnsupportedError, match=r"of 55 tokens: those named so are where 110x48.*as its table has rows"):

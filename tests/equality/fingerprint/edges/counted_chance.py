@@ -98,6 +98,7 @@ def wrong_equals(name):
     return wrong, allowed
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("name", [name for name in PAIRS if name != "a smooth coefficient, 0"])
 def test_wrong_equals_are_no_more_than_stated(name):
     """Five standard deviations above the mean that the chance allows: once in three million runs.

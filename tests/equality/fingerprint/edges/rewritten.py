@@ -139,6 +139,7 @@ def pair(source, planted):
     return network(0), network(1)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("part", range(4))
 def test_networks_written_by_hand_are_identified(part):
     source = random.Random(part)
@@ -147,6 +148,7 @@ def test_networks_written_by_hand_are_identified(part):
         assert found.equal is True, found
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("part", range(4))
 def test_one_planted_change_is_never_identified(part):
     source = random.Random(100 + part)

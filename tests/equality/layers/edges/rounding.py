@@ -91,7 +91,7 @@ def pairs(draw):
     return original, converted, image
 
 
-@settings(max_examples=5)
+@settings(max_examples=2)
 @given(st.lists(pairs(), min_size=8, max_size=8))
 def test_no_input_exceeds_the_bound(drawn):
     """Whatever differs, in every format, engine and order of the heads."""

@@ -135,6 +135,7 @@ def test_a_layer_on_a_device_follows_numbers_that_were_assigned_and_reads_nothin
         assert not torch.allclose(before, after)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("kind", EXPORTED)
 def test_a_program_exported_on_a_device_is_the_layer_at_every_size(kind):
     layer = EXPORTED[kind]().to(DEVICE)

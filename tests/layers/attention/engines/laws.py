@@ -27,7 +27,7 @@ from conv2attn.theory.basis import AttentionGrid
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 
-EXAMPLES = max(200, settings.default.max_examples // 5)
+EXAMPLES = max(60, settings.default.max_examples // 5)
 SO_MANY_THAT_ALL_ARE_DRAWN = max(600, EXAMPLES)  # 200 missed a padding: draws follow the constants of all modules
 ALL_PAIRS = ("sdpa", "dense")
 FEATURES = {
@@ -153,6 +153,7 @@ def test_auto_is_the_same_call_and_the_same_numbers(device):
     check()
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("engine", [name for name in ENGINES if name != "auto"])
 def test_hard_attention_is_the_convolution_within_its_rounding(engine, device):
     """On numbers of very different sizes: `|y1 - y2| <= (gamma_n1 + gamma_n2) (|W| * |X| + |b|)` (NUMERICS.md)."""
@@ -210,12 +211,13 @@ def assert_stored_alike(layer, conv, image):
         ours *= torch.ones(1, dtype=ours.dtype, device=ours.device, requires_grad=True)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_output_is_stored_as_the_convolution_s(engine, device):
     """Channels last if the image or the weight is, also without gradients, where a view could not be written to."""
     drawn = set()
 
-    @settings(max_examples=examples_on(device))
+    @settings(max_examples=examples_on(device, max(200, EXAMPLES)))
     @given(st.data(), convolutions(dtypes=dtypes_of(engine, device)))
     def check(data, conv):
         image, conv = data.draw(images_for(conv)).to(device), conv.to(device)
@@ -237,6 +239,7 @@ def test_the_output_is_stored_as_the_convolution_s(engine, device):
     assert {(4, True), (4, False), (5, True)} <= drawn or device.type == "imitated"
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_whole_affine_map_is_the_convolution_s(engine, device):
     """All one-hot images, the bias removed: each output is one weight, so any numbers are compared bit for bit.
@@ -261,6 +264,7 @@ def test_the_whole_affine_map_is_the_convolution_s(engine, device):
     check()
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("law", LAYER_LAWS, ids=lambda law: law.__name__)
 def test_converted_layers_obey_the_laws(law, engine):

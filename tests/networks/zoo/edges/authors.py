@@ -138,8 +138,7 @@ def test_they_go_on_in_heads_prune_and_train(tmp_path):
 
 @pytest.mark.parametrize("change", ["missing", "more", "shape", "absolute"])
 def test_other_keys_are_not_taken_for_theirs(tmp_path, monkeypatch, change):
-    if change != "missing":
-        monkeypatch.setattr("conv2attn.files.registries.fitting_models", lambda *states: ([], True))
+    monkeypatch.setattr("conv2attn.files.registries.fitting_models", lambda *states: ([], True))
     state = checkpoint("quadratic")
     if change == "missing":
         del state["encoder.layer.1.intermediate.dense.bias"]
