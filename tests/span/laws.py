@@ -206,6 +206,7 @@ def test_attention_on_a_device_has_the_report_of_its_numbers(name, device):
     assert there.to_json() == here.to_json()
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("name", [name for name in ZOO if name not in OPEN])
 def test_permuted_heads_and_images_have_the_same_verdicts(name):
     case, rng = ZOO[name], np.random.default_rng(0)

@@ -78,6 +78,7 @@ def random_one_hot(seed):
     return np.eye(30)[rng.integers(0, 30, (2, 4, 30))]
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("entries", [1, 2**14])
 @pytest.mark.parametrize(
     ("array", "grid", "offsets"),

@@ -150,6 +150,7 @@ def test_values_that_are_pooled_after_their_weights_have_no_matrices():
 SIDES = [(1,), (2,), (5,), (2, 3), (3, 3), (4, 2), (2, 3, 4), (2, 2, 2)]
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("given", ["keys", "queries", "neither"])
 @pytest.mark.parametrize("step", [1, 2, 3, 7])
 @pytest.mark.parametrize("sides", SIDES)

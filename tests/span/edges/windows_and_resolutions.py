@@ -98,6 +98,7 @@ def test_the_norm_of_a_layer_is_without_the_padding_of_its_windows():
     assert fact.norm == pytest.approx(max(lengths), rel=1e-9)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("sides", [(3, 4), (1, 4), (9,), (2, 1, 3)])
 @pytest.mark.parametrize("times", [2, 3])

@@ -51,6 +51,7 @@ MIXTURES = {
 }
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("images", [2, 3, 8, 64])
 @pytest.mark.parametrize("name", MIXTURES)
 def test_shares_are_the_true_ones_within_three_standard_errors(name, images):

@@ -146,6 +146,7 @@ def images():
     return torch.randn(7, 3, 12, 16, generator=torch.Generator().manual_seed(1))
 
 
+@pytest.mark.rotated
 @torch.no_grad()
 @pytest.mark.parametrize("how", ["by hand", "fused", "module", "module with weights"])
 @pytest.mark.parametrize("by", ["position", "shift", "mean", "uniform"])
