@@ -15,6 +15,18 @@ def images_for(layer, sides=(9, 8, 7)):
     return (torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 2 - 1).to(next(layer.parameters()).dtype)
 
 
+class Rows(dict):
+    """The rows of pairs by name, each certified when it is first looked up: a day's tests look up a quarter."""
+
+    def __init__(self, pairs):
+        super().__init__()
+        self.pairs = pairs
+
+    def __missing__(self, name):
+        self[name] = row_of(*self.pairs[name])
+        return self[name]
+
+
 def rows_of(pairs):
     """The row of each pair, by the names of the pairs, which are (original, converted) or have an image as well."""
     return {name: row_of(*pair) for name, pair in pairs.items()}

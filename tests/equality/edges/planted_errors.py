@@ -7,7 +7,7 @@ import pytest
 import torch
 from commands import SIZE, call, residual, save_residual
 from equality import planted
-from equality.pairs import rows_of
+from equality.pairs import Rows
 from equality.planted import IN_KINDS, KINDS, PLANTED, TWINS, image, pair, right
 from equality.reports import at_most_rounded
 
@@ -28,7 +28,7 @@ def layers(plant, name):
 
 @pytest.fixture(scope="module")
 def rows():
-    """The rows of layers with each error or harmless change, and of layers of other kinds, certified at once."""
+    """The rows of layers with each error or harmless change, and of layers of other kinds."""
     made = {("planted", name): layers(error.plant, error.layer) for name, error in LAYERS.items()}
     made |= {("twins", name): layers(twin, name.rpartition(" ")[2]) for name, twin in TWINS.items()}
     made |= {("right", name): layers(right, name) for name in CHANNELS}
@@ -37,7 +37,7 @@ def rows():
             converted = conv2attn.convert(layer)
             IN_KINDS.get(name, (right, ""))[0](converted)
             made[kind, name] = copy.deepcopy(layer), converted, torch.rand(1, *size)
-    return rows_of(made)
+    return Rows(made)
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -48,6 +48,7 @@ def test_a_planted_error_is_refuted_by_its_part(rows, name):
     assert rows["right", error.layer].verdict is Verdict.HOLDS
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", IN_KINDS)
 def test_a_planted_error_is_refuted_in_layers_of_every_kind(rows, kind, name):

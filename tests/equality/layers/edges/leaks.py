@@ -7,7 +7,7 @@ import mpmath
 import pytest
 import torch
 from changes import changing
-from equality.pairs import rows_of
+from equality.pairs import Rows, rows_of
 from equality.planted import heads
 from equality.soft import LINE, SOFT, line
 from hypothesis import given, settings
@@ -73,14 +73,15 @@ def at_centre(alpha, shift):
 
 @pytest.fixture(scope="module")
 def rows():
-    """The rows of all tables here, certified at once."""
+    """The rows of all tables here."""
     pairs = {("centres", *case): at_centre(*case) for case in CENTRES}
     pairs |= {("others", name): moved(alpha, shift, **options) for name, (options, alpha, shift, _) in OTHERS.items()}
     pairs |= {("sides", *alphas): tuple(map(line, alphas)) for alphas in SIDES}
     pairs |= {("soft", name, turned): soft_pair(name, turned) for name in SOFT for turned in (False, True)}
-    return rows_of(pairs)
+    return Rows(pairs)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(("alpha", "shift"), CENTRES)
 def test_a_sharpness_and_a_centre_are_decided(rows, alpha, shift):
     row = rows["centres", alpha, shift]
@@ -112,6 +113,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("name", OTHERS)
 def test_formats_and_enumerations_ask_for_more_or_less(rows, name):
     found = rows["others", name].part("leak")
@@ -148,7 +150,7 @@ def exact_leak(alpha, shifts, reach=4):
         return 1 - mpmath.fprod(shares)
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(st.lists(st.tuples(st.floats(15, 200, width=32), st.floats(-0.5, 0.5, width=32)), min_size=6, max_size=6))
 def test_no_verdict_contradicts_the_exact_leak(drawn):
     """The leak of a head in the middle of a large grid: at most the roundoff where it holds, and more if refuted."""
@@ -180,6 +182,7 @@ SIDES = {
 }
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(("original", "converted"), SIDES)
 def test_the_softer_side_decides(rows, original, converted):
     expected, row = SIDES[original, converted], rows["sides", original, converted]
@@ -198,6 +201,7 @@ def soft_pair(name, turned):
     return tuple(pair)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("name", SOFT)
 @pytest.mark.parametrize("turned", [False, True])
 def test_soft_layers_that_attend_alike_are_proved_and_no_others(rows, name, turned):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from changes import changed
 from equality import planted
-from equality.pairs import rows_of
+from equality.pairs import row_of, rows_of
 from equality.planted import taps
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -223,21 +223,15 @@ def up_to(reach, original, converted, *_):
     return original, converted, torch.full((1, 4, 9, 8), reach, dtype=original.weight.dtype)
 
 
-@pytest.fixture(scope="module")
-def bounds():
-    """For each part and range the bound, what it has to count, and the bound of a right conversion."""
-    made = {(part, reach): PARTS[part]() for part in PARTS for reach in REACHES}
-    rows = rows_of({case: up_to(case[1], *pair) for case, pair in made.items()})
-    plain = rows_of({case: up_to(case[1], *one_of(pair[0].weight.dtype)) for case, pair in made.items()})
-    return {case: (rows[case].bound, pair[2], plain[case].bound) for case, pair in made.items()}
-
-
+@pytest.mark.rotated
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("reach", REACHES)
-def test_the_bound_counts_each_part_and_grows_with_the_range(bounds, part, reach):
-    found, least, plain = bounds[part, reach]
+def test_the_bound_counts_each_part_and_grows_with_the_range(part, reach):
+    """Beside the bound of a right conversion."""
+    original, converted, least = PARTS[part]()
+    plain = row_of(*up_to(reach, *one_of(original.weight.dtype))).bound
     scaled = least if "bias" in part else least * reach
-    assert scaled <= found <= 10 * scaled + 30 * plain
+    assert scaled <= row_of(*up_to(reach, original, converted)).bound <= 10 * scaled + 30 * plain
 
 
 @pytest.mark.parametrize("side", [0, 1])
