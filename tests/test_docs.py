@@ -182,6 +182,7 @@ def test_schemas_are_those_of_the_types(name):
     assert (DOCS / f"{name}.schema.json").read_text() == GENERATE.schema(name)
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
 def test_a_guide_runs_and_its_notebook_has_its_outputs(guide):

@@ -35,6 +35,7 @@ def folder(tmp_path, monkeypatch):
     np.savez("heads.npz", heads=np.full((9, 25, 25), 1 / 25))
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("code", ERROR_RULES)
 def test_the_example_of_a_code_gives_it(code, folder):
     mark, _, call = ERROR_RULES[code].example.partition(" ")

@@ -71,6 +71,7 @@ def transformers_resnet(network: nn.Module) -> nn.Module:
     return Part(other, "logits").eval()
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_transformer_holds_against_its_conversion_and_refutes_a_planted_bias(kind: str) -> None:
     network = transformer(kind, "sdpa")
@@ -82,6 +83,7 @@ def test_a_transformer_holds_against_its_conversion_and_refutes_a_planted_bias(k
     assert certify(network, converted, input_size=(3, 32, 32)).verdict is Verdict.REFUTED
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("kind", KINDS)
 def test_fused_and_written_attention_are_one_formula_unless_a_weight_differs(kind: str) -> None:
     first, second = (Part(transformer(kind, each), "last_hidden_state").eval() for each in ("sdpa", "eager"))

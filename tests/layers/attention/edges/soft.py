@@ -46,6 +46,7 @@ def test_few_queries_on_a_long_side_are_the_dense_softmax(queries, trained, alph
     assert_same_output(set_engine(layer, "separable")(image), expected, 1e-12)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("engine", ["auto", "separable", "sdpa"])
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_soft_attention_is_the_dense_softmax(engine, axes):
@@ -145,6 +146,7 @@ def test_blocks_of_points_that_lie_in_the_padding_alone_are_zero(kernel, side):
     assert run_of(layer)[0] == "run_smoothed"
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("apart", [0.0, 0.3])
 @pytest.mark.parametrize("name", WAYS)
 def test_each_way_to_evaluate_heads_is_the_sum_of_the_basis(name, apart, tiles):
