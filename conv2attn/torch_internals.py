@@ -69,6 +69,7 @@ FAKE = internal("torch._C", "_TorchDispatchModeKey.FAKE", "layers in memory plan
 mkldnn_enabled = internal("torch._C", "_get_mkldnn_enabled", "probes asked again when oneDNN is switched", no_context)
 enable_mkldnn = internal("torch._C", "_set_mkldnn_enabled", "sections of networks")
 DisableTorchFunction = internal("torch._C", "DisableTorchFunction", "the capture of flex_attention")
+StorageWeakRef = internal("torch.multiprocessing.reductions", "StorageWeakRef", "the comparison of formulas")
 check_size = internal("torch", "_check", "the engine sdpa in graphs")
 unsafe_view = internal("torch", "ops.aten._unsafe_view", "results of layers that are written to in place")
 has_any_global_hook = internal("torch.nn.modules.module", "_has_any_global_hook", "tables that compare layers")

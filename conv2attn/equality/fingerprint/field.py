@@ -16,13 +16,11 @@ from torch import Tensor
 
 from conv2attn.equality.fingerprint.answers import Answers
 from conv2attn.equality.fingerprint.origins import Origins
-from conv2attn.equality.fingerprint.residues import ANY_SIGN, NOT_NEGATIVE, POSITIVE, Residues
+from conv2attn.equality.fingerprint.residues import ANY_SIGN, NOT_NEGATIVE, POSITIVE, Factor, Residues
 from conv2attn.equality.fingerprint.ring import Undecided, bilinear, blocks, draw_primes, pick
 from conv2attn.equality.twins.bits import sha256_of
 
 MOST_TERMS = 1 << 30
-KEPT = 1 << 27  # residues of constants that are kept: 1 GiB
-WORTH_KEEPING = 1 << 12  # numbers of a constant from which its residues are
 
 
 Progress = Callable[[int, int, str], None]
@@ -43,8 +41,6 @@ class Field:
         self.inputs: dict[tuple[int, ...], Tensor] = {}
         self.salts: dict[tuple[str, int], list[int]] = {}
         self.powers: dict[torch.dtype, list[Tensor]] = {}
-        self.kept: dict[tuple[str, torch.dtype], Residues] = {}
-        self.kept_numbers = 0
         self.answers, self.origins = Answers(), Origins()
         self.digests: dict[tuple[Any, ...], tuple[Tensor, str]] = {}
         self.oracle_values, self.degree = 0, 0
@@ -63,6 +59,11 @@ class Field:
         if key not in self.digests:
             self.digests[key] = numbers, sha256_of(numbers)
         return self.digests[key][1]
+
+    def forget_answers(self) -> None:
+        """Forgets what was computed; what was counted stays."""
+        self.answers, self.origins = Answers(), Origins()
+        self.inputs.clear()
 
     def forget(self) -> None:
         """Forgets hashes: an operator may write to what was hashed."""
@@ -101,37 +102,45 @@ class Field:
         return self.salts[name, count]
 
     def encode(self, numbers: Tensor) -> Residues:
-        """Real numbers as residues; those of large constants are kept for the second network.
+        """Real numbers as residues.
 
         Raises:
             Undecided: they are complex, quantised or not dense.
         """
-        numbers = numbers.detach()
+        numbers, mark, known = self.read(numbers)
+        values = torch.empty(self.count, *numbers.shape, dtype=torch.int32)
+        for place in range(self.count):
+            self.reduce(numbers, place, values[place])
+        return known.but(values=values, mark=mark)
+
+    def factor(self, numbers: Tensor) -> Factor:
+        """Real numbers that are multiplied, whose residues are made for one prime at a time.
+
+        Raises:
+            Undecided: they are complex, quantised or not dense, or some are not finite.
+        """
+        numbers, mark, known = self.read(numbers)
+        self.usable(known.but(mark=mark), "a product")
+        shape = tuple(numbers.shape)
+        return Factor(shape, known, lambda place: self.reduce(numbers, place, torch.empty(shape, dtype=torch.int32)))
+
+    def read(self, numbers: Tensor) -> tuple[Tensor, Tensor | None, Residues]:
+        """Numbers that are finite, where they were not, and what is known of them, without their residues.
+
+        Raises:
+            Undecided: they are complex, quantised or not dense.
+        """
+        numbers, mark = numbers.detach(), None
         if numbers.is_complex() or numbers.is_quantized or numbers.layout != torch.strided:
             raise Undecided(f"constants of dtype {numbers.dtype}")
-        if numbers.numel() < WORTH_KEEPING:
-            return self.encode_anew(numbers)
-        key = self.digest(numbers), numbers.dtype
-        if key not in self.kept:
-            found = self.encode_anew(numbers.flatten())
-            self.kept_numbers += found.values.numel()
-            if self.kept_numbers > KEPT:
-                return found.laid(numbers.shape)
-            self.kept[key] = found
-        return self.kept[key].laid(numbers.shape)
-
-    def encode_anew(self, numbers: Tensor) -> Residues:
-        """Real numbers as residues."""
+        nothing = torch.empty(self.count, 0, dtype=torch.int32)
+        if not numbers.numel():
+            return numbers, None, Residues(nothing, degree=0)
         if not numbers.is_floating_point():
-            sign, size_bits = ANY_SIGN, 0
-            if numbers.numel():
-                least, most = int(numbers.min()), int(numbers.max())
-                size_bits = max(abs(least), abs(most)).bit_length()
-                sign = POSITIVE if least > 0 else NOT_NEGATIVE if least == 0 else ANY_SIGN
-            whole = numbers.to(torch.int64)
-            values = torch.stack([whole % prime for prime in self.primes])
-            return Residues(values, sign=sign, degree=0, size_bits=size_bits)
-        mark = None
+            least, most = int(numbers.min()), int(numbers.max())
+            size_bits = max(abs(least), abs(most)).bit_length()
+            sign = POSITIVE if least > 0 else NOT_NEGATIVE if least == 0 else ANY_SIGN
+            return numbers, None, Residues(nothing, sign=sign, degree=0, size_bits=size_bits)
         if not bool(numbers.isfinite().all()):
             infinite = torch.where(numbers == -math.inf, 1, 2)
             mark = torch.where(numbers.isfinite(), 0, infinite).to(torch.int8)
@@ -139,13 +148,26 @@ class Field:
         # float32 holds every number of float16 and bfloat16 exactly, so one reading of bits serves them too.
         if numbers.dtype not in (torch.float32, torch.float64):
             numbers = numbers.float()
-        return self.encode_dyadic(numbers, mark)
+        bits, bias, whole = dyadic(numbers.dtype)
+        numbers = numbers.contiguous()
+        # Without their sign bit floats have the order of their bits, so two extreme words give both extreme exponents.
+        words = numbers.view(whole)
+        sizes = words & torch.iinfo(whole).max
+        zero = sizes == 0
+        most = int(sizes.max()) >> bits
+        least = int(torch.where(zero, torch.iinfo(whole).max, sizes).min()) >> bits
+        sign = ANY_SIGN if bool(((words < 0) & ~zero).any()) else NOT_NEGATIVE if bool(zero.any()) else POSITIVE
+        size_bits = max(0, most - bias + bits + 1)
+        halvings = max(0, bias - least) if bool((~zero).any()) else 0
+        return numbers, mark, Residues(nothing, sign=sign, degree=0, size_bits=size_bits, halvings=halvings)
 
-    def encode_dyadic(self, numbers: Tensor, mark: Tensor | None) -> Residues:
-        """Finite floats as mantissa times a power of two: `(bits of the mantissa) * 2^(exponent - bias)`."""
-        single = numbers.dtype == torch.float32
-        bits, bias, whole = (23, 150, torch.int32) if single else (52, 1075, torch.int64)
-        top = 1 << (31 if single else 63) - bits
+    def reduce(self, numbers: Tensor, place: int, out: Tensor) -> Tensor:
+        """Writes numbers that were read, modulo the prime at this place: `mantissa * 2^(exponent - bias)`."""
+        prime = self.primes[place]
+        if not numbers.is_floating_point() or not numbers.numel():
+            return out.copy_(numbers.to(torch.int64) % prime)
+        bits, bias, whole = dyadic(numbers.dtype)
+        top = (torch.iinfo(whole).max >> bits) + 1
         # A float is sign, exponent e and mantissa m: m 2^(e - bias) with its hidden bit. One entry for each sign and
         # exponent; subnormal numbers (e = 0) have the power of e = 1, and no hidden bit.
         if numbers.dtype not in self.powers:
@@ -153,30 +175,16 @@ class Field:
                 torch.tensor([s * pow(2, max(1, e) - bias, p) % p for s in (1, -1) for e in range(top)])
                 for p in self.primes
             ]
-        words = numbers.contiguous().view(whole).reshape(-1)
-        values = torch.empty(self.count, words.numel(), dtype=torch.int64)
+        powers, words, residues = self.powers[numbers.dtype][place], numbers.view(whole).reshape(-1), out.view(-1)
         for at in blocks((words.numel(),)):
             exponent = (words[at] >> bits) & (2 * top - 1)
             mantissa = (words[at] & (1 << bits) - 1).to(torch.int64)
             mantissa += ((exponent & top - 1) > 0).to(torch.int64) << bits
-            for place, prime in enumerate(self.primes):
-                here = values[place][at]
-                # 24 bits times a residue of 31 fit in int64; the 53 bits of float64 must be reduced before.
-                factor = mantissa if single else mantissa % prime
-                torch.mul(factor, self.powers[numbers.dtype][place].index_select(0, exponent), out=here)
-                here.remainder_(prime)
-        values = values.reshape(self.count, *numbers.shape)
-        if not numbers.numel():
-            return Residues(values, mark, degree=0)
-        # Without their sign bit floats have the order of their bits, so two extreme words give both extreme exponents.
-        sizes = words & (1 << (31 if single else 63)) - 1
-        zero = sizes == 0
-        most = int(sizes.max()) >> bits
-        least = int(torch.where(zero, torch.iinfo(whole).max, sizes).min()) >> bits
-        sign = ANY_SIGN if bool(((words < 0) & ~zero).any()) else NOT_NEGATIVE if bool(zero.any()) else POSITIVE
-        size_bits = max(0, most - bias + bits + 1)
-        halvings = max(0, bias - least) if bool((~zero).any()) else 0
-        return Residues(values, mark, sign=sign, degree=0, size_bits=size_bits, halvings=halvings)
+            # 24 bits times a residue of 31 fit in int64; the 53 bits of float64 must be reduced before.
+            if numbers.dtype == torch.float64:
+                mantissa.remainder_(prime)
+            residues[at] = mantissa.mul_(powers.index_select(0, exponent)).remainder_(prime)
+        return out
 
     def rational(self, numerator: int, denominator: int) -> Residues:
         """A fraction, as one number."""
@@ -185,7 +193,9 @@ class Field:
         odd_divisor, halvings = abs(denominator), 0
         while odd_divisor % 2 == 0:
             odd_divisor, halvings = odd_divisor // 2, halvings + 1
-        residues = torch.tensor([numerator * pow(denominator, -1, prime) % prime for prime in self.primes])
+        residues = torch.tensor(
+            [numerator * pow(denominator, -1, prime) % prime for prime in self.primes], dtype=torch.int32
+        )
         sign = POSITIVE if numerator * denominator > 0 else int(numerator == 0)
         size_bits = max(0, abs(numerator).bit_length() - abs(denominator).bit_length() + 1)
         return Residues(residues, None, True, sign, 0, size_bits, halvings, odd_divisor)
@@ -194,21 +204,24 @@ class Field:
         """`function(prime, *blocks of operands, block of the result)` on every block of every prime."""
         shape = torch.broadcast_shapes(*(each.shape for each in operands))
         parts = [each.with_axes(len(shape)).values for each in operands]
-        result = torch.empty(self.count, *shape, dtype=torch.int64)
+        result = torch.empty(self.count, *shape, dtype=torch.int32)
         for place, prime in enumerate(self.primes):
             for at in blocks(shape):
                 function(prime, *(pick(part[place], at) for part in parts), pick(result[place], at))
         return result
 
     def bilinear(
-        self, first: Residues, second: Residues, terms: int, op: Callable[[Tensor, Tensor], Sequence[Any]], axis: int
+        self, first: Factor, second: Factor, terms: int, op: Callable[[Tensor, Tensor], Sequence[Any]], axis: int
     ) -> Tensor:
         """Sums of products; see `ring.bilinear`."""
-        return bilinear(first.values, second.values, self.primes, self.bits, terms, op, axis)
+        return bilinear(first.modulo, second.modulo, self.primes, self.bits, terms, op, axis)
 
     def reduced(self, sums: Tensor) -> Tensor:
-        """Sums of residues, for each prime, as residues."""
-        return torch.stack([each % prime for each, prime in zip(sums, self.primes, strict=True)])
+        """Sums of residues in int64, for each prime, as residues."""
+        values = torch.empty(sums.shape, dtype=torch.int32)
+        for part, prime, out in zip(sums, self.primes, values, strict=True):
+            out.copy_(part % prime)
+        return values
 
     def usable(self, operand: Residues, what: str) -> None:
         """Refuses numbers that are not finite.
@@ -220,3 +233,8 @@ class Field:
             raise Undecided(f"a number that is not finite in {what}")
         if not operand.finite:
             raise Undecided(f"numbers not known to be finite in {what}")
+
+
+def dyadic(dtype: torch.dtype) -> tuple[int, int, torch.dtype]:
+    """Of floats: the bits of their mantissa, the bias of their exponent with these, and integers of as many bits."""
+    return (23, 150, torch.int32) if dtype == torch.float32 else (52, 1075, torch.int64)

@@ -21,11 +21,12 @@ from conv2attn.equality.fingerprint.residues import (
     NOT_NEGATIVE,
     POSITIVE,
     UNUSABLE,
+    Factor,
     Residues,
     knowledge,
     unusable,
 )
-from conv2attn.equality.fingerprint.ring import Undecided, blocks, pick
+from conv2attn.equality.fingerprint.ring import Undecided, blocks, pick, wrap
 
 MOST_COMPARED = 1 << 24
 
@@ -36,8 +37,9 @@ def add(field: Field, a: Residues, b: Residues) -> Residues:
         return oracle(field, "add", a, b)
 
     def block(prime: int, x: Tensor, y: Tensor, out: Tensor) -> None:
-        torch.add(x, y, out=out)
-        out.remainder_(prime)
+        # A sum of two residues needs no division, and one less p fits in int32.
+        torch.add(x, y - prime, out=out)
+        wrap(out, prime)
 
     values, mark, facts = field.each(block, a, b), None, knowledge(a, b)
     if a.mark is not None or b.mark is not None:
@@ -66,8 +68,7 @@ def mul(field: Field, a: Residues, b: Residues, square: bool = False) -> Residue
         return oracle(field, "mul", a, b)
 
     def block(prime: int, x: Tensor, y: Tensor, out: Tensor) -> None:
-        torch.mul(x, y, out=out)
-        out.remainder_(prime)
+        out.copy_((x.long() * y).remainder_(prime))
 
     values = field.each(block, a, b)
     sign = NOT_NEGATIVE if square and not a.sign else min(a.sign, b.sign)
@@ -111,7 +112,7 @@ def total(field: Field, a: Residues, axes: Sequence[int], keep: bool = False) ->
     if scaled := field.origins.of("scaled", a):
         numbers, share = (each.with_axes(len(a.shape)) for each in scaled)
         if all(share.shape[axis] == 1 for axis in along):  # one factor for all that are summed
-            share = share.but(values=share.values.sum(along, keep))
+            share = share.but(values=share.values.amax(along, keep))
             field.origins.note(summed, "scaled", total(field, numbers, axes, keep), share)
     return summed
 
@@ -124,66 +125,65 @@ def mean(field: Field, a: Residues, axes: Sequence[int], keep: bool = False) -> 
     return times(field, total(field, a, axes, keep), 1, count)
 
 
-def matmul(field: Field, a: Residues, b: Residues) -> Residues:
+def matmul(field: Field, a: Factor, b: Factor) -> Residues:
     """The product of matrices, (..., n, k) and (..., k, m)."""
-    field.usable(a, "a product of matrices")
-    field.usable(b, "a product of matrices")
+    field.usable(a.known, "a product of matrices")
+    field.usable(b.known, "a product of matrices")
     terms = a.shape[-1]
 
     def op(parts: Tensor, other: Tensor) -> Sequence[Tensor]:
         return (parts.flatten(-3, -2) @ other).chunk(parts.shape[-3], -2)
 
     # Limbs are made of one factor alone, so the smaller one is cut: every limb is another product of matrices.
-    if a.values.numel() <= b.values.numel():
+    if math.prod(a.shape) <= math.prod(b.shape):
         values = field.bilinear(a, b, terms, op, len(a.shape) - 2)
     else:
-        turned = b.but(values=b.values.mT), a.but(values=a.values.mT)
-        values = field.bilinear(*turned, terms, op, len(b.shape) - 2).mT
-    return Residues(values, None, True, min(NOT_NEGATIVE, a.sign, b.sign), **product_facts(a, b, terms))
+        values = field.bilinear(b.turned, a.turned, terms, op, len(b.shape) - 2).mT
+    sign = min(NOT_NEGATIVE, a.known.sign, b.known.sign)
+    return Residues(values, None, True, sign, **product_facts(a.known, b.known, terms))
 
 
-def keyed_hashes(field: Field, name: str, *operands: Residues) -> Tensor:
-    """One hash for each prime of all residues of all operands, by independent keys: 64 bits each, (k, *shape)."""
+def keyed_hashes(field: Field, name: str, *operands: Residues, reduced: bool = False) -> Tensor:
+    """One hash for each prime of all residues of all operands, by independent keys, (k, *shape).
+
+    Args:
+        reduced: 63 bits of each hash as a residue, almost uniformly, in int32; otherwise all 64 bits.
+    """
     shape = torch.broadcast_shapes(*(each.shape for each in operands))
     operands = tuple(each.with_axes(len(shape)) for each in operands)
-    result = torch.empty(field.count, *shape, dtype=torch.int64)
+    result = torch.empty(field.count, *shape, dtype=torch.int32 if reduced else torch.int64)
     field.oracle_values += math.prod(shape)
     field.note(*operands)
     # A multilinear hash modulo 2^64 (Carter and Wegman 1979): arguments that differ in any residue modulo any prime
     # agree by chance alone. The shifts and odd factors after it are bijections: they lose nothing, and carry high bits
     # into low ones, of which a product of even differences has few.
-    for lane in range(field.count):
-        salt = field.salt(f"{name} lane {lane}", 3 + field.count * len(operands))
-        words = [word for each in operands for word in each.values]
-        for at in blocks(shape):
-            h = pick(result[lane], at)
-            h.fill_(salt[0])
+    many = 3 + field.count * len(operands)
+    salts = [field.salt(f"{name} lane {lane}", many) for lane in range(field.count)]
+    for at in blocks(shape):
+        words = [pick(word, at).long() for each in operands for word in each.values]
+        for lane, (prime, salt) in enumerate(zip(field.primes, salts, strict=True)):
+            out = pick(result[lane], at)
+            h = torch.full(out.shape, salt[0])
             for word, factor in zip(words, salt[3:], strict=True):
-                h.add_(pick(word, at), alpha=factor)
+                h.add_(word, alpha=factor)
             h ^= (h >> 32) & 0xFFFFFFFF
             h *= salt[1] | 1
             h ^= (h >> 29) & 0x7FFFFFFFF
             h *= salt[2] | 1
             h ^= (h >> 32) & 0xFFFFFFFF
+            if reduced:
+                # floor(h p / 2^63), in two halves since 63 + 31 bits do not fit: no division, and no residue has more
+                # than one hash above its share (Lemire 2019).
+                h &= 0x7FFFFFFFFFFFFFFF
+                low = ((h & 0xFFFFFFFF) * prime) >> 32
+                h = (h >> 32).mul_(prime).add_(low) >> 31
+            out.copy_(h)
     return result
-
-
-def hashes_as_residues(field: Field, hashes: Tensor) -> Tensor:
-    """63 bits of each hash as a residue, almost uniformly."""
-
-    def block(prime: int, x: Tensor, out: Tensor) -> None:
-        # floor(x p / 2^63), in two halves since 63 + 31 bits do not fit: no division, and no residue has more than one
-        # hash above its share (Lemire 2019).
-        x = x & 0x7FFFFFFFFFFFFFFF
-        torch.add((x >> 32) * prime, ((x & 0xFFFFFFFF) * prime) >> 32, out=out)
-        out >>= 31
-
-    return field.each(block, Residues(hashes))
 
 
 def oracle(field: Field, name: str, *operands: Residues, finite: bool = False, sign: int = ANY_SIGN) -> Residues:
     """An unknown function of this name, of which only the sign and whether it is finite are known."""
-    values = hashes_as_residues(field, keyed_hashes(field, name, *operands))
+    values = keyed_hashes(field, name, *operands, reduced=True)
     mark, sound = unusable(values.shape[1:], *operands), all(each.finite for each in operands)
     kept = values if mark is None else torch.where(mark > 0, 0, values)
     return Residues(kept, mark, finite and sound, sign if sound else ANY_SIGN)
@@ -302,7 +302,7 @@ def softmax(field: Field, operand: Residues, axis: int) -> Residues:
     """
     if not operand.shape:
         field.usable(operand, "softmax")
-        return Residues(torch.ones(field.count, dtype=torch.int64), degree=0)
+        return Residues(torch.ones(field.count, dtype=torch.int32), degree=0)
     if difference := field.origins.of("difference", operand):
         whole, taken = difference[0], difference[1].with_axes(len(operand.shape))
         if whole.shape == operand.shape and taken.shape[axis] == 1:

@@ -90,10 +90,17 @@ def identify(
         ours, theirs = own_copy(first), own_copy(second)
         watched = watch((ours, theirs), (first, second), images)
         plain = [plain_run(each, images, result) for each, result in zip((ours, theirs), watched, strict=True)]
+        pairs = list(zip((ours, theirs), plain, strict=True))
 
         def agree(field: Field) -> bool:
-            pairs = zip((ours, theirs), plain, strict=True)
-            return same_outputs(*(fingerprint(each, images, field, call) for each, call in pairs))
+            # The answers of one run serve the other where none of its degrees and heights is larger. So the network
+            # that had the larger ones is run first the next time.
+            results = [fingerprint(network, images, field, call) for network, call in pairs]
+            heights = [[(each.degree, each.size_bits + each.halvings) for each in values] for _, values in results]
+            if heights[1] > heights[0]:
+                pairs.reverse()
+            field.forget_answers()  # a run refers to itself, so its field stays in memory for a while
+            return same_outputs(*results)
 
         # Networks whose numbers agree are one formula most of the time, and then a small prime first is a run more. For
         # a large one it takes less than half the time of all primes, which a fold, another formula, is then spared.

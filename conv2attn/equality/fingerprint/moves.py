@@ -59,7 +59,7 @@ class Places:
     def table(self) -> tuple[Tensor, Tensor | None]:
         """The residues of all places, (k, 1 + places), and their marks; None where no number has one."""
         count = self.numbers.field.count
-        zero = torch.zeros(count, 1, dtype=torch.int64)
+        zero = torch.zeros(count, 1, dtype=torch.int32)
         values = torch.cat([zero, *(each.values.reshape(count, -1) for each in self.pool)], 1)
         if all(each.mark is None for each in self.pool):
             return values, None

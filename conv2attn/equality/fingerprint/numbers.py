@@ -121,7 +121,7 @@ class Numbers:
             count = 1 + sum((side - 1) * step for side, step in zip(size, stride, strict=True))
         primes = self.field.count
         if numbers is None:
-            nothing = torch.zeros(primes, *size, dtype=torch.int64)
+            nothing = torch.zeros(primes, *size, dtype=torch.int32)
             numbers = Residues(nothing, torch.full(size, UNUSABLE, dtype=torch.int8))
         if count != like.numel():
             raise Undecided("a result with gaps")
@@ -131,7 +131,7 @@ class Numbers:
             values = numbers.values.expand(primes, *size).reshape(primes, count)
             mark = None if marks is None else marks.reshape(count)
         else:
-            values = torch.empty(primes, count, dtype=torch.int64)
+            values = torch.empty(primes, count, dtype=numbers.values.dtype)
             values.as_strided((primes, *size), (count, *stride)).copy_(numbers.values.expand(primes, *size))
             mark = None
             if marks is not None:

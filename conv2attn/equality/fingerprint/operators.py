@@ -46,7 +46,7 @@ def compute(run: Any, func: Any, base: str, args: Any, kwargs: Any) -> Any:
     if base in MOVES:
         constants = [leaf for name, value in bound.items() if name not in MOVES[base] for leaf in tree_leaves(value)]
         if not any(map(run.numbers.depends, constants)):
-            return answered(run, func, args, kwargs, lambda: move_numbers(run.numbers, func, base, bound))
+            return answered(run, func, base, args, kwargs, lambda: move_numbers(run.numbers, func, base, bound))
     rule = RULES.get(base)
     single = len(returns) == 1 and str(returns[0].type) == "Tensor"
     function = torch.Tag.pointwise in func.tags and single and base not in REFUSED and not base.startswith("_foreach")
@@ -77,7 +77,7 @@ def compute(run: Any, func: Any, base: str, args: Any, kwargs: Any) -> Any:
     elif not function and has_kernel(func.name(), "CompositeImplicitAutograd"):
         parts = func.decompose
     if parts is None:
-        return answered(run, func, args, kwargs, anew)
+        return answered(run, func, base, args, kwargs, anew)
     form_of(func, args, kwargs)
     run.depth += 1
     try:
@@ -103,9 +103,9 @@ def form_of(func: Any, args: Any, kwargs: Any) -> Any:
     return form
 
 
-def answered(run: Any, func: Any, args: Any, kwargs: Any, anew: Callable[[], Any]) -> Any:
+def answered(run: Any, func: Any, base: str, args: Any, kwargs: Any, anew: Callable[[], Any]) -> Any:
     """The result of an operator, which is computed once for both networks."""
-    return run.field.answers.answer(run, str(func), (args, kwargs), anew)
+    return run.field.answers.answer(run, base, str(func), (args, kwargs), lambda: form_of(func, args, kwargs), anew)
 
 
 def by_rule(run: Any, func: Any, base: str, bound: Bound, form: Any) -> Any:

@@ -33,6 +33,15 @@ class Origins:
                 self.noted.popitem(last=False)
         return made
 
+    def about(self, numbers: Residues) -> list[Any]:
+        """What is noted of numbers that lie where these do, to be noted again."""
+        return [(key, entry) for key, entry in self.noted.items() if key[1] == numbers.values.data_ptr()]
+
+    def renew(self, notes: list[Any]) -> None:
+        """Notes once more what an operator noted of its result."""
+        for (kind, _), (made, parts) in notes:
+            self.note(made, kind, *parts)
+
     def of(self, kind: str, numbers: Residues) -> tuple[Any, ...] | None:
         """The parts of which these numbers were made; None where that is not known, and of a view in another order."""
         made, parts = self.noted.get((kind, numbers.values.data_ptr()), (None, ()))

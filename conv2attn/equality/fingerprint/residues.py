@@ -17,7 +17,7 @@ says that the second is -inf.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -34,7 +34,7 @@ class Residues:
     """Numbers modulo k primes, and what is known of the real numbers that they stand for.
 
     Args:
-        values: (k, *shape), int64.
+        values: (k, *shape), int32; hashes that an oracle reads are int64.
         mark: int8 (*shape), where a number is -inf (1) or must not be used (2); None where all may be.
         finite: whether all others are finite as real formulas, for every finite input.
         sign: 2 where all are positive, 1 where none is negative, 0 where nothing is known.
@@ -73,19 +73,37 @@ class Residues:
             return self
         return self.but(values=self.values.reshape(len(self.values), *[1] * (count - len(self.shape)), *self.shape))
 
-    def equals(self, other: "Residues") -> bool:
-        """Whether these are the same numbers, marks, and knowledge."""
-        return (
-            knowledge(self) == knowledge(other)
-            and (self.mark is None) == (other.mark is None)
-            and (self.mark is None or torch.equal(self.mark, other.mark))  # type: ignore[arg-type]
-            and torch.equal(self.values, other.values)
-        )
-
     def laid(self, shape: Sequence[int]) -> "Residues":
         """In another shape."""
         mark = None if self.mark is None else self.mark.reshape(shape)
         return self.but(values=self.values.reshape(len(self.values), *shape), mark=mark)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """Numbers that are multiplied, of which the residues modulo one prime are enough at a time.
+
+    Args:
+        shape: of the numbers.
+        known: what is known of them; its residues are not read.
+        modulo: the residues modulo the prime at a place.
+    """
+
+    shape: tuple[int, ...]
+    known: Residues
+    modulo: Callable[[int], Tensor]
+
+    @property
+    def turned(self) -> "Factor":
+        """The matrices transposed."""
+        *rest, rows, columns = self.shape
+        return Factor((*rest, columns, rows), self.known, lambda place: self.modulo(place).mT)
+
+
+def as_factor(numbers: Residues) -> Factor:
+    """Residues as a factor."""
+    return Factor(numbers.shape, numbers, numbers.values.__getitem__)
 
 
 def knowledge(*operands: Residues) -> dict[str, Any]:

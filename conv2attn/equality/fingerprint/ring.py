@@ -1,4 +1,4 @@
-"""Arithmetic modulo primes below 2^31 in int64, in blocks that fit the cache; exact sums of products in float64.
+"""Arithmetic modulo primes below 2^31, kept in int32, in blocks that fit the cache; exact sums of products in float64.
 
 An example: with p = 7, the float 0.75 = 3 / 2^2 is the residue 3 * 4^-1 = 3 * 2 = 6, and 4 * 6 = 24 = 3 modulo 7.
 """
@@ -12,7 +12,7 @@ import torch
 from flint import fmpz
 from torch import Tensor
 
-BLOCK = 1 << 16  # numbers worked on at once, in cache
+BLOCK = 1 << 15  # numbers worked on at once, in cache
 EXACT = (1 << 53) - (1 << 32)  # whole numbers up to 2^53 are exact in float64; a remainder takes twice a prime more
 
 
@@ -23,8 +23,10 @@ class Undecided(Exception):
 def draw_primes(count: int, bits: int) -> list[int]:
     """So many different primes of exactly so many bits, each as likely as any other, that nobody can foresee."""
     primes: list[int] = []
+    # A quotient in float64 may be off by 2^-20, so that a remainder is as much as p + 2^11: it must fit in int32 too.
+    many = min(1 << bits - 1, (1 << 31) - (1 << 12) - (1 << bits - 1))
     while len(primes) < count:
-        number = secrets.randbelow(1 << bits - 1) + (1 << bits - 1)
+        number = secrets.randbelow(many) + (1 << bits - 1)
         if number not in primes and fmpz(number).is_prime():
             primes.append(number)
     return primes
@@ -61,13 +63,18 @@ def near_remainder(numbers: Tensor, prime: int) -> Tensor:
 
 
 def settle(numbers: Tensor, prime: int, out: Tensor) -> None:
-    """Writes whole numbers in float64 as residues."""
+    """Writes whole numbers in float64 as residues, in int32."""
     out.copy_(near_remainder(numbers, prime))
-    # The remainder lies from -p to 2 p. The shift spreads the sign over all bits, so p is added where it is negative,
-    # without a branch; then the same once more, a p lower.
-    out += (out >> 63) & prime
+    # The remainder lies from -2^11 to p + 2^11, since the quotient is wrong by less than 2^-20.
+    wrap(out, prime)
     out -= prime
-    out += (out >> 63) & prime
+    wrap(out, prime)
+
+
+def wrap(numbers: Tensor, prime: int) -> None:
+    """Adds p to the negative ones of whole numbers in int32, in place."""
+    # The shift spreads the sign over all bits, so that no number takes a branch.
+    numbers.add_((numbers >> 31).bitwise_and_(prime))
 
 
 def limb(numbers: Tensor, width: int, out: Tensor) -> Tensor:
@@ -80,7 +87,7 @@ def limb(numbers: Tensor, width: int, out: Tensor) -> Tensor:
 
 def centred(numbers: Tensor, prime: int) -> Tensor:
     """Residues in float64, around 0."""
-    return (numbers - ((prime // 2 - numbers) >> 63 & prime)).double()
+    return (numbers - ((prime // 2 - numbers) >> 31 & prime)).double()
 
 
 def limbs_for(terms: int, bits: int) -> tuple[int, int]:
@@ -101,32 +108,38 @@ def limbs_for(terms: int, bits: int) -> tuple[int, int]:
 
 
 Products = Callable[[Tensor, Tensor], Sequence[Any]]
+Factor = Callable[[int], Tensor]
+"""The residues of a factor modulo the prime at this place."""
 
 
 def bilinear(
-    first: Tensor, second: Tensor, primes: Sequence[int], bits: int, terms: int, op: Products, axis: int
+    first: Factor, second: Factor, primes: Sequence[int], bits: int, terms: int, op: Products, axis: int
 ) -> Tensor:
     """Sums of so many products of residues, (primes, *result), exactly.
 
     Args:
+        first, second: asked for one prime at a time, so that weights are never in memory modulo all primes at once.
         op: takes the limbs of the first factor, stacked at `axis`, and the second factor, in float64 and both centred
             around 0; gives one product for each limb.
     """
     limbs, width = limbs_for(terms, bits)
-    shape = tuple(first.shape[1:])
-    parts = torch.empty(*shape[:axis], limbs, *shape[axis:], dtype=torch.float64)
-    other, result = torch.empty(second.shape[1:], dtype=torch.float64), torch.empty(0)
+    parts = other = result = torch.empty(0)
     for place, prime in enumerate(primes):
+        ours, theirs = first(place), second(place)
+        shape = tuple(ours.shape)
+        if not place:
+            parts = torch.empty(*shape[:axis], limbs, *shape[axis:], dtype=torch.float64)
+            other = torch.empty(theirs.shape, dtype=torch.float64)
         for at in blocks(other.shape):
-            other[at] = centred(second[place][at], prime)
+            other[at] = centred(theirs[at], prime)
         for at in blocks(shape):
-            part = centred(first[place][at], prime)
+            part = centred(ours[at], prime)
             for number in range(limbs - 1):
                 part = limb(part, width, parts.select(axis, number)[at])
             parts.select(axis, limbs - 1)[at] = part
         products = op(parts, other)
         if not place:
-            result = torch.empty(len(primes), *products[0].shape, dtype=torch.int64)
+            result = torch.empty(len(primes), *products[0].shape, dtype=torch.int32)
         for at in blocks(products[0].shape):
             total = products[-1][at]
             # From the highest limb down (Horner), each step brought near the prime, so no step leaves the exact whole

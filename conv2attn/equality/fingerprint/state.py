@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.tensors import CODE, PLAIN, FieldTensor
 from conv2attn.equality.output_parts import output_parts
-from conv2attn.equality.twins.bits import same_numbers
+from conv2attn.equality.twins.bits import same_numbers, sha256_of
 
 SCRIPTED = (torch.jit.ScriptFunction, torch.jit.ScriptModule)
 FOLLOWED = (nn.Module, Tensor, FunctionType, MethodType, torch.jit.ScriptFunction)
@@ -114,7 +114,7 @@ def network_state(network: Any, kinds: Any = object) -> dict[int, Any]:
     def plain(value: Any, depth: int = 0) -> Any:
         if isinstance(value, Tensor):
             if type(value) in PLAIN and value.layout == torch.strided and not value.is_nested:
-                return (value.dtype, tuple(value.shape), value.detach().clone())
+                return (value.dtype, tuple(value.shape), bits_of(value))
             return id(value)
         if isinstance(value, bool | int | float | str | bytes | type(None)):
             return (type(value), repr(value))
@@ -169,6 +169,17 @@ def alike(first: Any, second: Any) -> bool:
     if isinstance(first, dict):
         return first.keys() == second.keys() and all(alike(first[key], second[key]) for key in first)
     return bool(first == second)
+
+
+def bits_of(tensor: Tensor) -> Any:
+    """The numbers of a tensor as a hash, which takes no memory; any NaN is any other."""
+    if tensor.is_quantized:
+        return tensor.detach().clone()
+    numbers = tensor.detach()
+    # A sum is NaN where one of its numbers is.
+    if numbers.is_floating_point() and numbers.dtype.itemsize > 1 and bool(numbers.sum().isnan()):
+        numbers = torch.where(numbers.isnan(), torch.nan, numbers)
+    return sha256_of(numbers)
 
 
 def quantised_parts(tensor: Tensor) -> tuple[Any, ...]:

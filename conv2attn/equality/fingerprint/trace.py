@@ -17,6 +17,7 @@ and offset.
 
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ from torch import Tensor
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.tensors import PLAIN, FieldTensor, laid
 from conv2attn.equality.twins.bits import sha256_of
-from conv2attn.torch_internals import TorchDispatchMode, registered_operators, tree_leaves, tree_map
+from conv2attn.torch_internals import StorageWeakRef, TorchDispatchMode, registered_operators, tree_leaves, tree_map
 
 KERNELS = (
     *("CPU", "AutogradCPU", "Autograd", "AutogradOther", "CompositeExplicitAutograd", "CompositeImplicitAutograd"),
@@ -53,16 +54,14 @@ class Trace:
 
     def __init__(self, digest: Callable[[Tensor], str] = sha256_of) -> None:
         self.digest = digest
-        self.made: dict[int, int] = {}
-        self.kept: list[Any] = []  # so that no key is used again
+        self.made: dict[Any, int] = {}
         self.log: list[tuple[Any, ...]] = []
 
-    def owner(self, tensor: Tensor) -> tuple[Any, int]:
-        """What holds the numbers of a tensor, and its key."""
-        if isinstance(tensor, FieldTensor):
-            return tensor.field_store, id(tensor.field_store)
-        storage = tensor.untyped_storage()
-        return storage, storage._cdata
+    def owner(self, tensor: Tensor) -> Any:
+        """What holds the numbers of a tensor, by a reference that does not keep them in memory."""
+        # The numbers of a whole call would take more memory than anything else. While there is a weak reference no
+        # other storage gets its address, so that a number names one storage for good.
+        return ref(tensor.field_store) if isinstance(tensor, FieldTensor) else StorageWeakRef(tensor.untyped_storage())
 
     def reference(self, value: Any) -> Any:
         """A tensor by its storage and form, or its numbers if made elsewhere; any other value by its `repr`.
@@ -77,7 +76,7 @@ class Trace:
         size = tuple(value.size())
         offset = value.storage_offset() if value.numel() else 0
         form = (size, laid(size, value.stride()), value.dtype, offset)
-        _, key = self.owner(value)
+        key = self.owner(value)
         if key in self.made:
             return (self.made[key], *form)
         if isinstance(value, FieldTensor):
@@ -88,10 +87,9 @@ class Trace:
 
     def make(self, tensor: Tensor, anew: bool = False) -> None:
         """Gives the storage of a tensor its number."""
-        owner, key = self.owner(tensor)
+        key = self.owner(tensor)
         if anew or key not in self.made:
             self.made[key] = len(self.made)
-            self.kept.append(owner)
 
     def entry(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, ...]:
         """An operator and its operands.
@@ -106,19 +104,19 @@ class Trace:
             raise Undecided("an operator with another kernel than torch's")
         return (str(func), tree_map(self.reference, (args, kwargs)))
 
-    def sources(self, args: Any, kwargs: Any) -> set[int]:
+    def sources(self, args: Any, kwargs: Any) -> set[Any]:
         """The storages of operands that this trace did not make."""
         tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
-        return {key for _, key in map(self.owner, tensors) if key not in self.made}
+        return {key for key in map(self.owner, tensors) if key not in self.made}
 
-    def result(self, func: Any, inputs: tuple[Any, ...], out: Any, sources: set[int]) -> None:
+    def result(self, func: Any, inputs: tuple[Any, ...], out: Any, sources: set[Any]) -> None:
         """Writes an operator down with its results."""
         # A storage that came from outside is no result, even if an operator returns it: it has no number of its own,
         # but
         # its numbers stand for it. What is lifted is a constant of the code, new at each call.
         lifted = func.__name__.startswith("lift_fresh")
         for each in tree_leaves(out):
-            if isinstance(each, Tensor) and (lifted or self.owner(each)[1] not in sources):
+            if isinstance(each, Tensor) and (lifted or self.owner(each) not in sources):
                 self.make(each, lifted)
         self.log.append((*inputs, tree_map(self.reference, out)))
 

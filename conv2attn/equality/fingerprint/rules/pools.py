@@ -111,7 +111,7 @@ def _(
     kernel, around = each_axis(kernel_size, axes), each_axis(padding, axes)
     where = (kernel, each_axis(stride or kernel, axes), around, [1] * axes, tuple(c.outs[0].shape[-axes:]))
     padded = any(around)
-    sums = windows(numbers.values, *where)
+    sums = windows(numbers.values.long(), *where)
     values = c.field.reduced(sums)
     size_bits = numbers.size_bits + math.log2(math.prod(kernel))
     sign = min(numbers.sign, NOT_NEGATIVE if padded else POSITIVE)
@@ -121,7 +121,7 @@ def _(
     counts = windows(torch.ones(1, *numbers.shape[-axes:], dtype=torch.int64), *where)[0]
     # One inverse for each count of numbers that a window may hold, and not one for each window.
     inverses = [[pow(n, -1, prime) if n else 0 for n in range(int(counts.max()) + 1)] for prime in c.field.primes]
-    shares = torch.stack([torch.tensor(each)[counts] for each in inverses])
+    shares = torch.stack([torch.tensor(each, dtype=torch.int32)[counts] for each in inverses])
     odd_divisor = math.lcm(*counts.unique().tolist())
     return mul(c.field, summed, Residues(shares, sign=POSITIVE, degree=0, odd_divisor=odd_divisor))
 

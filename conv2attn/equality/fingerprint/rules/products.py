@@ -15,13 +15,13 @@ from conv2attn.equality.fingerprint.rules.pointwise import scaled
 
 @rule("mm", "bmm")
 def _(c: Call, self: Any, mat2: Any) -> Residues:
-    return matmul(c.field, c.operand(self), c.operand(mat2))
+    return matmul(c.field, c.factor(self), c.factor(mat2))
 
 
 @rule("addmm")
 def _(c: Call, self: Any, mat1: Any, mat2: Any, beta: Any = 1, alpha: Any = 1) -> Residues:
     """`beta self + alpha mat1 mat2`; the summand is not read where beta is 0."""
-    product = matmul(c.field, c.operand(mat1), c.operand(mat2))
+    product = matmul(c.field, c.factor(mat1), c.factor(mat2))
     product = product if alpha == 1 else mul(c.field, product, c.operand(alpha))
     return product if beta == 0 else add(c.field, product, scaled(c, self, beta))
 
@@ -39,9 +39,9 @@ def _(
     output_padding: Any,
     groups: int,
 ) -> Residues:
-    image, kernel = c.operand(input), c.operand(weight)
-    c.field.usable(image, "a convolution")
-    c.field.usable(kernel, "a convolution")
+    image, kernel = c.factor(input), c.factor(weight)
+    c.field.usable(image.known, "a convolution")
+    c.field.usable(kernel.known, "a convolution")
     inner = kernel.shape[0] // groups if transposed else kernel.shape[1]
     terms, axis = inner * math.prod(kernel.shape[2:]), int(transposed)
 
@@ -56,8 +56,8 @@ def _(
         return one(parts.flatten(axis, axis + 1)).chunk(parts.shape[axis], 1 - len(kernel.shape))
 
     values = c.field.bilinear(kernel, image, terms, op, axis if groups == 1 else 0)
-    sign = min(NOT_NEGATIVE, image.sign, kernel.sign)
-    result = Residues(values, None, True, sign, **product_facts(image, kernel, terms))
+    sign = min(NOT_NEGATIVE, image.known.sign, kernel.known.sign)
+    result = Residues(values, None, True, sign, **product_facts(image.known, kernel.known, terms))
     if bias is None:
         return result
     return add(c.field, result, c.operand(bias).laid((-1, *[1] * (len(kernel.shape) - 2))))

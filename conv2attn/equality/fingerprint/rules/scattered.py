@@ -60,7 +60,7 @@ def sums_of(c: Call, target: Residues, source: Residues, sums: Tensor, terms: in
 def _(c: Call, self: Any, dim: int, index: Any, source: Any, alpha: Any = 1) -> Residues:
     target, added, places = c.operand(self), scaled(c, source, alpha), c.numbers.real(index)
     axis = axis_of_both(c, target, added, dim)
-    sums = target.values.index_add(axis, places, added.values)
+    sums = target.values.long().index_add(axis, places, added.values.long())
     return sums_of(c, target, added, sums, places.numel())
 
 
@@ -68,5 +68,6 @@ def _(c: Call, self: Any, dim: int, index: Any, source: Any, alpha: Any = 1) -> 
 def _(c: Call, self: Any, dim: int, index: Any, src: Any) -> Residues:
     target, added, places = c.operand(self), c.operand(src), c.numbers.real(index)
     axis = axis_of_both(c, target, added, dim)
-    sums = target.values.scatter_add(axis, places.expand(len(target.values), *places.shape), added.values)
+    at = places.expand(len(target.values), *places.shape)
+    sums = target.values.long().scatter_add(axis, at, added.values.long())
     return sums_of(c, target, added, sums, places.numel())

@@ -133,7 +133,7 @@ def product_of_matrices(rows, columns, p, bits):
     def op(parts, other):
         return (parts.flatten(0, 1) @ other).chunk(len(parts))
 
-    return bilinear(rows[None], columns[None], [p], bits, len(columns), op, 0)[0]
+    return bilinear(lambda _: rows.int(), lambda _: columns.int(), [p], bits, len(columns), op, 0)[0]
 
 
 @pytest.mark.parametrize("limbs", [1, 2, 3, 4])
