@@ -31,8 +31,9 @@ class Attended:
 
     `query`, `key` and `value` are (..., tokens, width), None where they were not seen. `scores` are the numbers in the
     run of the products of queries and keys in its scores, and whether these are turned; `softmaxes` those of which it
-    is made. `multiplies` says whether it was seen to multiply values, and `columns` that it is a softmax over queries
-    that was not. `own` is the attention of the network, whatever the rule gives.
+    is made; `maps` the shapes of all feature maps in front of it in the run. `multiplies` says whether it was seen to
+    multiply values, and `columns` that it is a softmax over queries that was not. `own` is the
+    attention of the network, whatever the rule gives.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Attended:
     multiplies: bool = True
     softmaxes: frozenset[int] = frozenset()
     number: int = 0
+    maps: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         self.own = self.attention

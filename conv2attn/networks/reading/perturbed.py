@@ -1,6 +1,6 @@
 """One image of the inputs of a network in float64, to which small noise is added: the image, or embeddings of ids."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from copy import copy
 from functools import wraps
@@ -78,6 +78,7 @@ class Perturbed:
     def take(self, inputs: Any, start: int, stop: int | None) -> int:
         """Takes some images of these inputs, all of them if `stop` is None; the number of images of the inputs."""
         self.decisions: Decisions | None = None
+        self.maps = dict[int, Tensor | None]()
         self.images, images = 1 if stop is None else stop - start, self.images_in(inputs)
 
         def precise(tensor: Tensor) -> Tensor:
@@ -139,6 +140,12 @@ class Perturbed:
         if other.shape is not None:
             yield other
 
+    def at_maps(self, maps: Iterable[int], shape: tuple[int, ...]) -> "Perturbed":
+        """The same with feature maps of this shape perturbed, given their numbers in a run."""
+        other = copy(self)
+        other.maps, other.shape, other.batch = dict.fromkeys(maps), shape, 0
+        return other
+
     def run(self, watch: Watch, noise: Tensor | None = None, base: Tensor | None = None) -> Any:
         """The result of a run with `noise` added; on other numbers than those of the image where there is a `base`.
 
@@ -151,6 +158,12 @@ class Perturbed:
                 self.run(Watch(self.network, decisions=self.decisions))
         if watch.decisions is None:
             watch.decisions = self.decisions.again()
+        if self.maps:
+            # Maps stand in each other's way: noise of one must not reach the next, which would blur it.
+            watch.injected = self.maps
+            if noise is not None:
+                watch.injected = {at: None if each is None else each + noise for at, each in self.maps.items()}
+            noise = None
         call: Callable[[], Any]
         if self.base is None:
             ids = self.ids

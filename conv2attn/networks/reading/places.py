@@ -9,7 +9,7 @@ order, number of leading tokens, window or shift is assumed, nor an axis of imag
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from tempfile import SpooledTemporaryFile
 from typing import final
 
@@ -51,7 +51,8 @@ class Places:
     """`at` (..., tokens, axes), the cell among `sides` of each token, -1 where there is none; `why` none is known.
 
     `image` (...) is the image of each row. `centre` (..., tokens, axes) is in the sides of the input, NaN where there
-    is none; `axes` are those of the input. `exact` says that each token is one block of the input.
+    is none; `axes` are those of the input. `exact` says that each token is one block of the input. Where tokens are
+    blurred, `error` is that of their centres, and `maps` are the shapes of the feature maps in front of them.
     """
 
     at: Tensor
@@ -61,6 +62,8 @@ class Places:
     centre: Tensor | None = None
     axes: tuple[int, ...] = ()
     exact: bool = False
+    error: Tensor | None = None
+    maps: tuple[tuple[int, ...], ...] = ()
 
 
 def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[Call, dict[str, Places]]:
@@ -69,7 +72,8 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[Call, dic
     assert shape is not None
     generator = torch.Generator().manual_seed(1)
     # The axis of channels is among them: nothing says which it is, and its ramp tells no token from another.
-    axes = [axis for axis in range(len(shape)) if axis != perturbed.batch and shape[axis] > 1]
+    first_axis = 2 if perturbed.maps else 0
+    axes = [axis for axis in range(first_axis, len(shape)) if axis != perturbed.batch and shape[axis] > 1]
 
     def ramp(axis: int, block: int) -> Tensor:
         side = shape[axis]
@@ -83,6 +87,7 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[Call, dic
         return torch.randn(of_one, generator=generator, device="cpu", dtype=torch.float64).expand(shape)
 
     first, responses, sizes = drawn() * EPSILON, dict[Key, Response](), dict[Key, float]()
+    units = dict[Key, float]()
     for draw in range(draws)[::-1]:  # the image itself comes last, and is then asked for blocks
         noise = drawn() * EPSILON if draw else first
         image = None
@@ -96,7 +101,10 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[Call, dic
                 runs.add(each)
             if not draw and perturbed.images > 1:  # images are an axis like others
                 runs.add(first * ramp(perturbed.batch, 1))
-            for key, (own, change, *ramped) in runs.tokens(*range(runs.count)):
+            for key, tensors in runs.tokens(*range(runs.count)):
+                # Small weights in many layers leave numbers whose squares float32 does not hold.
+                unit = units.setdefault(key, float(tensors[1].abs().max()) or 1.0)
+                own, change, *ramped = (each / unit for each in tensors)
                 response = responses.setdefault(key, Response(torch.zeros(change.shape[:-1])))
                 response.squares = response.squares + (change * change).sum(-1).float()
                 if len(ramped) > len(axes):
@@ -141,10 +149,21 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[Call, dic
                     tried.add(block)
     found: dict[Call, dict[str, Places]] = {}
     for (call, role), response in responses.items():
-        found.setdefault(call, {})[role] = of_images(response, telling, shape, live[call, role])
+        place = of_images(response, telling, shape, live[call, role])
+        if place.why == BLURRED:
+            place = blurred(place, response, live[call, role], draws, runs.maps[call])
+        found.setdefault(call, {})[role] = place
     for roles in found.values():
         conclude(roles)
     return found
+
+
+def blurred(place: Places, response: Response, live: Tensor, draws: int, maps: tuple[tuple[int, ...], ...]) -> Places:
+    """The place with the centres of its tokens along all axes, their errors, and the feature maps in front of them."""
+    sums = torch.stack(list(response.of_draws.values()), -2).div(draws).where(live[..., None, None], torch.nan)
+    mean, squares = sums.unbind(-1)
+    error = (squares - mean**2).clamp_min(0).div(max(draws - 1, 1)).sqrt()
+    return replace(place, centre=mean, axes=tuple(response.of_draws), error=error, maps=maps)
 
 
 def responding(response: Response, size: float, draws: int) -> Tensor:
@@ -325,7 +344,7 @@ def standing(queries: Places, keys: Places) -> Tensor | None:
     """The key at which each query stands, (..., queries); None where one has no place or stands between keys."""
     if queries.centre is None or keys.centre is None or queries.at.shape[:-2] != keys.at.shape[:-2]:
         return None
-    if keys.at.shape[-2] < 2:
+    if queries.why or keys.why or keys.at.shape[-2] < 2:
         return None
     # Half way between two keys a query stands at neither: nearness has to be clear.
     (first, second), at = (each.unbind(-1) for each in torch.cdist(queries.centre, keys.centre).topk(2, largest=False))

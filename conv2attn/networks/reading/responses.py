@@ -38,6 +38,7 @@ class Response:
     blocks: dict[int, dict[int, tuple[Tensor, Tensor]]] = field(default_factory=dict)
     images: Tensor | None = None
     exact: bool = False
+    of_draws: dict[int, Tensor] = field(default_factory=dict)
 
     def rows(self, lead: Shape, axis: int, rows: Tensor) -> "Response":
         """Some rows along an axis of what is in front of the tokens, as a response of their own."""
@@ -53,6 +54,8 @@ class Response:
         """Adds the responses to one noise, and to its ramp along an axis."""
         self.along[axis] = self.along.get(axis, 0) + (ramped * change).sum(-1).float()
         self.ramped[axis] = self.ramped.get(axis, 0) + (ramped * ramped).sum(-1).float()
+        own = (ramped * change).sum(-1) / (change * change).sum(-1).clamp_min(1e-300)
+        self.of_draws[axis] = self.of_draws.get(axis, 0) + torch.stack([own, own * own], -1)
 
     def fit(self, axis: int, block: int, fits: tuple[Tensor, Tensor]) -> None:
         """Notes which tokens depend on one block of this side along an axis, and on which."""
@@ -113,6 +116,7 @@ class Runs:
     def __init__(self, file: IO[bytes], perturbed: Perturbed, rule: Rule | None, base: Tensor | None = None):
         self.stored, self.perturbed, self.rule, self.base = Stored(file), perturbed, rule, base
         self.count, self.keys, self.shapes = 0, list[Key](), dict[Call, Shape]()
+        self.maps = dict[Call, tuple[Shape, ...]]()
         self.add(None)
 
     def add(self, noise: Tensor | None) -> None:
@@ -127,7 +131,7 @@ class Runs:
             self.stored.put(f"{self.count}", key, change)
 
         def see(attended: Attended, _: Running) -> None:
-            self.shapes[attended.call] = tuple(attended.attention.shape)
+            self.shapes[attended.call], self.maps[attended.call] = tuple(attended.attention.shape), attended.maps
             keep((attended.call, WEIGHTS), sums_of_rows(attended.attention)[..., None])
             for role in ROLES:
                 tensor = getattr(attended, role)

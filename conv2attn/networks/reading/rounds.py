@@ -4,6 +4,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from conv2attn.networks.reading.attended import Silence
+from conv2attn.networks.reading.feature_maps import by_maps
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.places import BLURRED, NOTHING, Places, places_by, standing
 from conv2attn.networks.reading.responses import Call
@@ -54,7 +55,7 @@ def places_in_rounds(perturbed: Perturbed, draws: int) -> dict[Call, dict[str, P
     passes that value on, and what lies behind is asked once more.
     """
     passing = dict[Call, Tensor]()
-    found = places_by(perturbed, draws, Silence())
+    found = by_maps(perturbed, places_by(perturbed, draws, Silence()), Silence(), draws)
     while lost := [call for call in found if all(each.why == NOTHING for each in found[call].values())]:
         calls = list(found)
         # Only calls in front of the first lost one can block it.
@@ -63,7 +64,7 @@ def places_in_rounds(perturbed: Perturbed, draws: int) -> dict[Call, dict[str, P
         if not chosen:
             break
         passing |= chosen
-        again = places_by(perturbed, draws, Silence(passing))
+        again = by_maps(perturbed, places_by(perturbed, draws, Silence(passing)), Silence(passing), draws)
         found |= {call: again[call] for call in lost if call in again}
     return found
 

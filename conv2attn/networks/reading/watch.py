@@ -47,6 +47,8 @@ Marked = Callable[[int, Tensor], Tensor]
 """What a product of a run is to be, given its number in the run and itself."""
 Softmaxed = Callable[[int, Tensor, Tensor], Tensor]
 """What a softmax of a run is to be, given its number in the run, its scores and itself."""
+MAPS = ("conv", "pool")
+"""Words in the names of functions that return feature maps."""
 LOCK = threading.RLock()
 SEED = 0
 """Networks that draw numbers at random draw the same ones in every run, but in the one that asks whether they do."""
@@ -68,13 +70,15 @@ class Watch(TorchFunctionMode):
         softmaxed: Softmaxed | None = None,
         gates: bool = False,
         decisions: Decisions | None = None,
+        injected: dict[int, Tensor | None] | None = None,
     ):
         """Takes what to do; `blind` says which layers of this project are seen without content, and forced.
 
         `marked` takes the number in the run of a product that may be of queries and keys, and the product: what it is
         to be; `softmaxed` the number of a softmax, its scores, and itself. `gates` says that also softmaxes are seen of
         which no product is known, neither of queries and keys nor with values, and which are not square.
-        `decisions` are those of another run.
+        `decisions` are those of another run. `injected` takes the place of feature maps, by
+        their numbers in the run; those that are None are kept there.
         """
         super().__init__()
         # Names are taken once: some networks build modules while they run, which then have no name and are not watched.
@@ -87,6 +91,7 @@ class Watch(TorchFunctionMode):
         self.seeing, self.unseen = False, Counter[nn.Module]()
         self.opened, self.scores = dict[int, Opened](), dict[int, Scores]()
         self.numbers, self.calls, self.decisions = 0, Counter[str](), decisions
+        self.injected, self.maps = injected or {}, list[tuple[int, ...]]()
 
     @property
     def changes(self) -> bool:
@@ -198,12 +203,25 @@ class Watch(TorchFunctionMode):
             result = self.decisions.decided(func, result, args, kwargs)
         if factors is not None:
             return self.multiplied(factors, result)
+        if isinstance(result, Tensor) and any(word in func.__name__ for word in MAPS):
+            result = self.mapped(result)
         below = [each for each in tensors_in((args, kwargs)) if trail_of(each, self.run_itself) is not None]
         if func in SOFTMAXES and isinstance(result, Tensor) and result.ndim > 1:
             scores = args[0] if args else kwargs["input"]
             return self.softened(scores, result, kwargs.get("dim", args[1] if len(args) > 1 else None), below)
         if below:
             self.pass_on(func.__name__, args, result, below)
+        return result
+
+    def mapped(self, result: Tensor) -> Tensor:
+        """A feature map, or what takes its place in this run."""
+        number = len(self.maps)
+        self.maps.append(tuple(result.shape))
+        if number not in self.injected:
+            return result
+        if (injected := self.injected[number]) is not None:
+            return injected.to(result)
+        self.injected[number] = result.clone()
         return result
 
     def pass_on(self, name: str, args: Any, result: Any, below: Sequence[Tensor]) -> None:
@@ -238,7 +256,8 @@ class Watch(TorchFunctionMode):
         return seen
 
     def numbered(self, attended: Attended) -> Attended:
-        """The attention with the number of its call."""
+        """The attention with the number of its call, and the feature maps in front of it."""
+        attended.maps = tuple(self.maps)
         attended.number = self.calls[attended.name]
         self.calls[attended.name] += 1
         return attended

@@ -377,7 +377,21 @@ def two_steps(layer, tokens):
     return layer.proj((weights @ value).transpose(1, 2).flatten(2))
 
 
+class Convolved(Layer):
+    """Queries, keys and values are made of two padded convolutions over tokens, in other orders in front and behind."""
+
+    def __init__(self, before=WHOLE[0], behind=WHOLE[0]):
+        super().__init__()
+        self.maps = nn.Sequential(nn.Conv2d(WIDTH, WIDTH, 3, 1, 1), nn.Conv2d(WIDTH, WIDTH, 3, 1, 1))
+        self.before, self.behind = before, behind
+
+    def forward(self, tokens):
+        mapped = self.maps(tokens[:, self.before].mT.unflatten(-1, (4, 4))).flatten(2).mT
+        return super().forward(mapped[:, self.behind], self.behind[None])
+
+
 PLAIN = Layer.__call__
+HALVES = ROWS[:, [2, 3, 0, 1]].flatten()
 STYLES = {
     "plain": (PLAIN, Layer, ""),
     "scores in float32": (partial(narrow_scores, torch.Tensor.float), Layer, ""),
@@ -441,6 +455,9 @@ STYLES = {
     "rows of the grid, one head": (rows_of_one_head, Layer, ""),
     "values of another row": (values_below, Layer, "keys and values"),
     "keys of another image": (rolled_images, Layer, "several images"),
+    "padded convolutions": (PLAIN, Convolved, ""),
+    "two tokens exchanged behind convolutions": (PLAIN, partial(Convolved, behind=SWAPPED), ""),
+    "halves exchanged in front of convolutions": (PLAIN, partial(Convolved, before=HALVES), "lie is not known"),
 }
 """What the network does with its layer, the layer, and a part of the reason why it is refused, if it is."""
 
@@ -508,15 +525,21 @@ PLANTED = {
         lambda pair, own=layouts.answering: ({call: rows.flip(0) for call, rows in own(pair)[0].items()}, own(pair)[1]),
         "plain",
     ),
+    "maps that are not asked where they lie": (
+        "feature_maps.in_image",
+        lambda exact, _: exact,
+        "halves exchanged in front of convolutions",
+    ),
 }
 
 
 @pytest.mark.parametrize("planted", PLANTED)
-def test_planted_errors_of_images_and_calls_are_seen(planted, monkeypatch):
+def test_planted_errors_are_seen(planted, monkeypatch):
     where, other, style = PLANTED[planted]
-    assert verdict(style) == "right"
+    reason = STYLES[style][-1] or "right"
+    assert reason in verdict(style)
     monkeypatch.setattr(f"conv2attn.networks.reading.{where}", other)
-    assert verdict(style) != "right"
+    assert reason not in verdict(style)
 
 
 @pytest.mark.parametrize("behind", [None, F.hardswish])

@@ -1,0 +1,115 @@
+"""Blurred tokens, asked of the feature maps in front of them: what convolutions or pools returned last.
+
+Behind padded convolutions a token depends on much of the image, but on one cell, or block, of the last map of which it
+is made. Noise on that map tells the cell to rounding. Where the cells of a map lie in the image is told by the centres
+of their tokens: each has to stand behind its neighbour in the image, and in line with its row.
+"""
+
+from collections import defaultdict
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from conv2attn.networks.reading.attended import Silence
+from conv2attn.networks.reading.perturbed import Perturbed
+from conv2attn.networks.reading.places import BLURRED, Places, places_by
+from conv2attn.networks.reading.responses import Call, Shape
+
+MOST_MAPS = 4
+"""How many feature maps in front of an attention are asked."""
+LIKE = 0.7
+"""Correlation of the places of cells in the image with their numbers on a map, along one axis, at least."""
+SURE = 5.0
+"""Standard errors by which a centre may be off by chance."""
+
+
+def by_maps(
+    perturbed: Perturbed, found: dict[Call, dict[str, Places]], rule: Silence, draws: int
+) -> dict[Call, dict[str, Places]]:
+    """The places, those of blurred tokens from the feature maps in front of them where these tell them."""
+    left = [(call, role) for call, roles in found.items() for role, each in roles.items() if each.why == BLURRED]
+    if draws == 1:  # the centres of one draw say little of where a map lies
+        return found
+    for back in range(MOST_MAPS):
+        groups = defaultdict[Shape, set[int]](set)
+        for call, role in left:
+            maps = found[call][role].maps
+            wide = [
+                at for at, shape in enumerate(maps) if shape[0] == perturbed.images and max(shape[2:], default=1) > 1
+            ]
+            if back < len(wide):
+                groups[maps[wide[-1 - back]]].add(wide[-1 - back])
+        for shape, numbers in groups.items():
+            # All maps of a shape are asked at once. A token that several of them reach is on one cell of each, the
+            # same, or it is on none.
+            answers = places_by(perturbed.at_maps(numbers, shape), 1, rule)
+            for call, role in list(left):
+                exact = answers.get(call, {}).get(role)
+                place = None if exact is None or exact.why else in_image(exact, found[call][role])
+                if place is not None:
+                    found[call][role] = place
+                    left.remove((call, role))
+    return found
+
+
+def in_image(exact: Places, blurred: Places) -> Places | None:
+    """Places on a feature map with its axes in the order of the image; None where its cells stand otherwise there."""
+    live = exact.at[..., 0] >= 0
+    if not exact.exact or blurred.centre is None or blurred.centre.shape[:-1] != live.shape or blurred.error is None:
+        return None
+    # All that the image reaches has to come from the map.
+    if bool((live == blurred.centre[..., 0].isnan()).any()):
+        return None
+    number = exact.image[..., None].expand_as(live)[live]
+    images, axes = int(number.max()) + 1, range(len(exact.sides))
+    cells = torch.zeros_like(number)
+    for axis, side in enumerate(exact.sides):
+        cells = cells * side + exact.at[live][:, axis]
+    size = images * torch.Size(exact.sides).numel()
+    label = number * (size // images) + cells
+
+    def of_cells(tensor: Tensor) -> Tensor:
+        """Means over the tokens of each cell (images, *sides, axes of the image)."""
+        sums = torch.zeros(size, tensor.shape[-1], dtype=torch.float64).index_add_(0, label, tensor[live])
+        return (sums / label.bincount(minlength=size)[:, None]).reshape(images, *exact.sides, -1)
+
+    centre, error = of_cells(blurred.centre), of_cells(blurred.error)
+    chosen = list[int]()
+    for axis in axes:
+        lines = centre.movedim(1 + axis, 0).flatten(1, -2).nanmean(1)
+        lines = lines[~lines.isnan().any(-1)]
+        along = [a for a in range(lines.shape[-1]) if bool((lines[:, a].diff() > 0).all())]
+        own = exact.at[live][:, axis].double()
+        along = [a for a in along if correlation(own, blurred.centre[live][:, a]) > LIKE]
+        if len(along) != 1 or not in_line(centre[..., along[0]], error[..., along[0]], 1 + axis):
+            return None
+        chosen += along
+    if len(set(chosen)) < len(chosen):
+        return None
+    order = sorted(axes, key=lambda axis: chosen[axis])
+    picked = [chosen[axis] for axis in order]
+    return replace(
+        exact,
+        at=exact.at[..., order],
+        sides=tuple(exact.sides[axis] for axis in order),
+        centre=blurred.centre[..., picked],
+        axes=tuple(blurred.axes[each] for each in picked),
+        exact=False,
+    )
+
+
+def in_line(centre: Tensor, error: Tensor, axis: int) -> bool:
+    """Whether each cell stands behind its neighbour along an axis, and in line with its row, as far as draws tell."""
+    at = centre.movedim(axis, 1).reshape(len(centre), centre.shape[axis], -1)
+    behind, level = at.diff(dim=1), at.nanmean(2, keepdim=True)
+    step, doubt = float(behind.nanmedian()), SURE * float(error.nanmedian())
+    # The difference of two centres is off by 1.4 times as much as each.
+    return not bool(
+        (behind <= min(0.0, step - 1.4 * doubt)).any() or ((at - level).abs() > max(0.5 * step, doubt)).any()
+    )
+
+
+def correlation(one: Tensor, other: Tensor) -> float:
+    """The correlation of two vectors."""
+    return float(torch.corrcoef(torch.stack([one, other]))[0, 1])
