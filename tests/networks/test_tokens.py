@@ -133,6 +133,7 @@ with torch.random.fork_rng():
 """Seeded: of the first layers of *sound* that torch draws, one in twenty blurs its tokens, which is then refused."""
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("name", CASES)
 def test_the_run_tells_the_grid_and_the_leading_tokens(name):
     network, inputs, expected = CASES[name]

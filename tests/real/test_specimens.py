@@ -59,6 +59,7 @@ def made(name):
     return NETWORKS[name]().eval()
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("name", NETWORKS)
 def test_commands_on_a_folder_end_in_an_answer(name, tmp_path):
     folder, inputs = tmp_path / name, tmp_path / "inputs.npy"
@@ -75,6 +76,7 @@ def test_commands_on_a_folder_end_in_an_answer(name, tmp_path):
     assert (heads.exit_code, ANSWERS[name] in heads.output) == (CODES.get(name, 0), True)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("name", NETWORKS)
 def test_other_weights_are_not_certified(name):
     first, second = made(name), made(name)

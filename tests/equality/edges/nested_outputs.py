@@ -220,6 +220,7 @@ def test_what_no_walk_ends_in_is_unsupported_in_one_sentence(name, second):
     assert [each.code for each in found.between] == ["C2A407"]
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("second", SECONDS)
 @pytest.mark.parametrize("name", STRANGE)
 def test_what_cannot_be_read_is_no_crash_and_never_refuted(name, second):
