@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from conv2attn.equality.certify import certify
     from conv2attn.files import load, save
     from conv2attn.lab.explore import explore
-    from conv2attn.layers.attention import MultiHeadSelfAttention, from_gpsa, from_mha, set_engine, to_gpsa, to_mha
+    from conv2attn.layers.attention import MultiHeadSelfAttention, from_gpsa, set_engine, to_gpsa, to_mha
     from conv2attn.layers.framework import AttentionConvolution, BasisConvolution, from_torch
     from conv2attn.layers.framework.compare import compare
     from conv2attn.layers.theorem import as_basis, to_torch
@@ -40,7 +40,6 @@ HOMES = {
     "explore": "lab.explore",
     "express": "span",
     "from_gpsa": "layers.attention",
-    "from_mha": "layers.attention",
     "from_torch": "layers.framework",
     "heads": "span",
     "load": "files",
@@ -74,7 +73,6 @@ __all__ = [
     "explore",
     "express",
     "from_gpsa",
-    "from_mha",
     "from_torch",
     "heads",
     "load",

@@ -72,7 +72,6 @@ CALLS = {
     ),
     "explore": (Noisy, lambda it, at, file: conv2attn.explore(it, torch.ones(1, 2, 8, 9).to(at))),
     "express": (layer, lambda it, at, file: conv2attn.express(conv2attn.recover(it).module, it)),
-    "from_mha": (lambda: conv2attn.to_mha(layer(), side=8), lambda it, at, file: conv2attn.from_mha(it)),
     "from_torch": (mha, lambda it, at, file: conv2attn.from_torch(it)),
     "heads": (encoder, lambda it, at, file: conv2attn.heads(it, torch.ones(1, 4, 8).to(at), grid=(2, 2))),
     "load": (

@@ -70,7 +70,7 @@ def test_what_is_returned_lives_where_the_input_lives(name, device, tmp_path):
 def test_tensors_are_found_in_all_that_is_returned():
     made = {name: call(build(), "cpu", None) for name, (build, call) in CALLS.items() if name not in ("load", "save")}
     with_tensors = {name for name, result in made.items() if tensors_of(result)}
-    assert with_tensors >= {"as_basis", "capture", "convert", "express", "from_mha", "recover", "to_mha", "to_torch"}
+    assert with_tensors >= {"as_basis", "capture", "convert", "express", "recover", "to_mha", "to_torch"}
 
 
 BUILD = "from torch import nn\nbuild = lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Conv2d(3, 2, 1))\n"

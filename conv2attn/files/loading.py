@@ -7,18 +7,17 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from conv2attn.arguments import check_kind, check_network
-from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError, first_line
+from conv2attn.errors import CheckpointError, UsageError, first_line
 from conv2attn.files import kinds, plans
 from conv2attn.files.architectures import Architecture, architecture, configured_architecture
 from conv2attn.files.budget import Budget
 from conv2attn.files.contents import PROGRAM_KINDS, Contents, contents_of
 from conv2attn.files.kinds import LARGEST_FILE
 from conv2attn.files.onnx_graph import OnnxGraph
-from conv2attn.files.registries import Match, hinted_names, installed_registries, matches_of, own_name
+from conv2attn.files.registries import hinted_names, installed_registries, matches_of, own_name
 from conv2attn.files.states import (
     State,
     fill_by_transformers,
@@ -29,11 +28,8 @@ from conv2attn.files.states import (
     state_in,
     with_own_classes,
 )
-from conv2attn.networks.provenance import Provenance, input_size_of, provenance_of, with_provenance
-from conv2attn.verdicts import Strength, Verdict
+from conv2attn.networks.provenance import Provenance, provenance_of, with_provenance
 
-MOST_TRIED = 3
-"""Largest number of architectures that are certified against each other; one takes seconds to minutes."""
 NAME_IT = "Pass --arch torchvision:NAME, timm:NAME, transformers:FOLDER, package.module:factory or file.py:factory."
 
 
@@ -150,17 +146,12 @@ def recognised_network(state: State, contents: Contents, arch: str | None) -> nn
         raise CheckpointError("C2A304", reason, f"Pass --arch {names[0]}.")
     hinted = hinted_names([each.name for each in wanted], contents.path)
     chosen = wanted if len(wanted) == 1 else [each for each in wanted if each.name in hinted]
-    one_map = len(chosen) != 1 and are_one_map(wanted, contents)
-    if one_map:
-        chosen = wanted[:1]
     if len(chosen) != 1:
         fit = f"the weights in {contents.path} fit {len(names)} models: {', '.join(names)}"
         raise CheckpointError("C2A304", fit, f"Say which: --arch {names[0]}, for one; or name the file after it.")
     (match,) = chosen
     others = [each for each in names if each != match.name]
-    if one_map:
-        explanation = f"from keys and shapes alone ({first_names(others)}: certified to be the same map)"
-    elif all_tried and not others:
+    if all_tried and not others:
         explanation = "from keys and shapes alone"
     else:
         alternatives = f"{first_names(others)} {'fits' if len(others) == 1 else 'fit'} too"
@@ -168,34 +159,6 @@ def recognised_network(state: State, contents: Contents, arch: str | None) -> nn
         explanation = f"by {reason} ({alternatives if others else 'no other model was tried'})"
     assumed = (*match.state.assumed, f"{match.read_as}, {explanation}")
     return fitted_network(match.build(), replace(match.state, assumed=assumed), contents, Budget.of(contents.path))
-
-
-def are_one_map(matches: Sequence[Match], contents: Contents) -> bool:
-    """Whether a few architectures of registries compute the same map with these weights: proved, or identified."""
-    from conv2attn.equality import certify
-
-    if len(matches) > MOST_TRIED or not all(":" in each.name for each in matches):
-        return False
-    first, *others = [fitted_network(each.build(), each.state, contents, Budget.of(contents.path)) for each in matches]
-    size = input_size_of(first)
-    try:
-        if size is not None and not all(agree_on_an_image(first, other, size) for other in others):
-            return False
-        certificates = [certify(first, other, input_size=size) for other in others]
-    except Conv2AttnError:
-        return False
-    enough = (Strength.PROVED, Strength.IDENTIFIED)
-    return all(each.verdict is Verdict.HOLDS and each.strength in enough for each in certificates)
-
-
-def agree_on_an_image(first: nn.Module, second: nn.Module, size: Sequence[int]) -> bool:
-    """Whether outputs on one random image differ by at most 1 % of the largest one, before minutes go into a proof."""
-    image = torch.rand(1, *size, generator=torch.Generator().manual_seed(0), device="cpu")
-    with torch.no_grad():
-        ours, theirs = first(image), second(image)
-    if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor):
-        return True
-    return ours.shape == theirs.shape and bool((ours - theirs).abs().amax() <= 0.01 * ours.abs().amax())
 
 
 def fitted_network(base: Architecture, state: State, contents: Contents, budget: Budget | None) -> nn.Module:

@@ -8,7 +8,7 @@ from conv2attn.layers.attention.gated import GatedAttention, from_gpsa, to_gpsa
 from conv2attn.layers.attention.hardness import hard_offsets
 from conv2attn.layers.attention.layer import MultiHeadSelfAttention
 from conv2attn.layers.attention.measured_arithmetic import arithmetics as arithmetics
-from conv2attn.layers.attention.multihead import PositionedAttention, from_mha, to_mha
+from conv2attn.layers.attention.multihead import PositionedAttention, to_mha
 from conv2attn.layers.attention.places import LearnedPlaces, SinusoidalPlaces
 from conv2attn.layers.attention.plan import from_plan as from_plan
 from conv2attn.layers.attention.plan import to_plan as to_plan
@@ -34,7 +34,6 @@ __all__ = [
     "ScoreTerms",
     "SinusoidalPlaces",
     "from_gpsa",
-    "from_mha",
     "hard_offsets",
     "score_error",
     "set_engine",

@@ -14,7 +14,7 @@ from conv2attn.errors import UsageError
 from conv2attn.layers.attention.probes import backend_flags
 from conv2attn.layers.attention.recipe import OperatorFacts, facts_from, score_dtype
 from conv2attn.layers.attention.tracing import is_faked, is_transient, read_values, refuse_unread, unwrapped
-from conv2attn.theory.basis import FAMILIES, HeadNumbers, Positions, Sides
+from conv2attn.theory.basis import FAMILIES, HeadNumbers, Positions
 from conv2attn.torch_internals import without_modes
 
 Numbers = NDArray[np.float64] | tuple[NDArray[np.float64], ...]
@@ -219,18 +219,6 @@ class Encoding(nn.Module):
         """The positions that do not train, as plain numbers; those that are 0 for good are left out."""
         kept = {name: numbers for name, numbers in self.frozen.items() if name not in self.absent}
         return {name: [*map(listed, each)] if isinstance(each, tuple) else listed(each) for name, each in kept.items()}
-
-    def resized(self, sides: Sides, how: str = "grow") -> Self:
-        """Positions for keys with these `sides`, made from these: learned tables "grow", or are stretched by
-        "interpolate"; families that serve grids of any size stay as they are.
-
-        Raises:
-            UsageError: sides for other axes (C2A007), or another way (C2A002).
-        """
-        resized = type(self)(self.operators().resized(sides, how))
-        if self.absent:
-            resized.drop_vectors()
-        return resized.learn(False) if self.is_frozen else resized
 
     def __getattr__(self, name: str) -> Any:
         frozen = vars(self).get("frozen", {})

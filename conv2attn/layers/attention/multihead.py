@@ -1,20 +1,16 @@
-"""Layers as torch's own multi-head attention, on tokens to which absolute positions are appended."""
+"""A layer as torch's own multi-head attention, on tokens to which absolute positions are appended."""
 
 import math
 
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import check_code, check_has_numbers, check_kind
+from conv2attn.arguments import check_has_numbers, check_kind
 from conv2attn.errors import UnsupportedError, whole_number
 from conv2attn.generators import generators_kept
-from conv2attn.layers.attention.encoding import Encoding
 from conv2attn.layers.attention.features import check_scores
 from conv2attn.layers.attention.layer import MultiHeadSelfAttention
-from conv2attn.theory.basis import AttentionGrid, Padding, Sites, Weights, isotropic
-
-COEFFICIENT_ROUNDINGS = 64
-"""Roundoffs of the largest coefficient by which one may differ. Chosen: each is a sum of a few dozen products."""
+from conv2attn.theory.basis import AttentionGrid, Padding, Sites, isotropic
 
 
 class PositionedAttention(nn.Module):
@@ -107,50 +103,3 @@ def to_mha(layer: MultiHeadSelfAttention, side: int = 64) -> PositionedAttention
         if layer.bias is not None:
             attention.out_proj.bias[: layer.d_out] = layer.bias
     return PositionedAttention(attention, basis.padding, layer.sites, layer.d_out)
-
-
-def from_mha(module: PositionedAttention) -> MultiHeadSelfAttention:
-    """The layer of an attention of torch that reads positions alone, as `to_mha` makes one and training leaves it.
-
-    Raises:
-        UnsupportedError: the module does not read positions, the scores of a head are not `-alpha |k - q - c|^2` up to
-            what depends on the query alone, or queries and keys have biases (C2A101), or a part of it has hooks or code
-            of its own (C2A106).
-    Examples:
-        >>> import conv2attn, torch
-        >>> layer = conv2attn.convert(torch.nn.Conv2d(2, 3, 3))
-        >>> conv2attn.from_mha(conv2attn.to_mha(layer, side=8)).heads
-        9
-    """
-    if not isinstance(module, PositionedAttention):
-        reason = f"an object of class {type(module).__name__} is not attention on positions, as to_mha makes it"
-        raise UnsupportedError("C2A101", reason, "See what it does with check-span.")
-    attention, axes = module.attention, len(module.sites.stride)
-    check_code(module, "conv2attn", "torch")
-    heads, width, inside = attention.num_heads, attention.head_dim, attention.in_proj_bias.detach()
-    asking = attention.q_proj_weight.detach().unflatten(0, (heads, width))[..., : axes + 1]
-    answering = attention.k_proj_weight.detach().unflatten(0, (heads, width))
-    scores = asking.mT @ answering / math.sqrt(width)
-    alpha = -scores[:, axes, axes]
-    expected = torch.zeros_like(scores)
-    expected[:, :axes, :axes] = 2 * alpha[:, None, None] * torch.eye(axes).to(scores)
-    expected[:, axes, :axes], expected[:, axes, axes] = scores[:, axes, :axes], -alpha
-    odd = (scores - expected).abs().amax((1, 2)) > COEFFICIENT_ROUNDINGS * torch.finfo(
-        scores.dtype
-    ).eps * scores.abs().amax((1, 2))
-    if bool(odd.any()) or not bool((alpha > 0).all()) or bool(inside[: -heads * width].any()):
-        wrong = int((odd | ~(alpha > 0)).nonzero()[0]) if bool((odd | ~(alpha > 0)).any()) else 0
-        raise UnsupportedError(
-            "C2A101",
-            f"head {wrong} is not a quadratic head: its scores are of another form",
-            "Pass attention whose heads score by squared distance.",
-        )
-    encoding = Encoding.of("quadratic", scores[:, axes, :axes] / (2 * alpha[:, None]), alpha)
-    with generators_kept():
-        layer = MultiHeadSelfAttention(
-            attention.vdim, module.d_out, encoding, d_head=width, padding=module.padding, sites=module.sites
-        ).to(scores)
-    output = attention.out_proj.weight.detach()[: module.d_out]
-    bias = attention.out_proj.bias.detach()[: module.d_out] + output @ inside[-heads * width :]
-    value = attention.v_proj_weight.detach().unflatten(0, (heads, width))
-    return layer.hold(Weights(value, output.unflatten(1, (heads, width)).transpose(0, 1), bias))

@@ -1,16 +1,14 @@
 """Heads over learned relative positions: one vector for each shift along each axis."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import interpolate
 
-from conv2attn.arguments import check_choice
-from conv2attn.errors import GeometryError, UsageError
-from conv2attn.theory.basis.grid import AttentionGrid, Sides
+from conv2attn.errors import GeometryError
+from conv2attn.theory.basis.grid import AttentionGrid
 from conv2attn.theory.basis.operators.softmax import Positions, additive_scores
 
 
@@ -79,7 +77,7 @@ class LearnedSoftmax(Positions):
                 raise GeometryError(
                     "C2A121",
                     f"axis {axis} has a shift of {largest}; positions are learned up to {reach}",
-                    "Make the encoding larger with its method resized, or pass a smaller image.",
+                    "Pass a smaller image, or make the encoding of larger sides.",
                 )
         return self
 
@@ -128,40 +126,5 @@ class LearnedSoftmax(Positions):
             parts.append(part.movedim(-2, first + axis).flatten(first, -2))
         return parts
 
-    def resized(self, sides: Sides, how: str = "grow") -> Self:
-        """Heads for keys with these `sides`, made from these.
-
-        Args:
-            sides: of the keys.
-            how: "grow" gives a shift beyond the table the vector of the table's end, so attention on grids that already
-                fitted stays bitwise the same. "interpolate" stretches the table linearly, and the vectors at the ends
-                stay at the ends.
-        Raises:
-            UsageError: sides for other axes (C2A007), or another way (C2A002).
-        """
-        if len(sides) != self.dimensions or min(sides) < 1:
-            raise UsageError(
-                "C2A007",
-                f"sides={sides} is not a positive number for each of {self.dimensions} axes",
-                "Pass one positive number for each axis.",
-            )
-        check_choice(how, "how", ("grow", "interpolate"))
-        resize = grown if how == "grow" else stretched
-        pairs = zip(self.tables, sides, strict=True)
-        return replace(self, tables=tuple(resize(table, max(1, side - 1)) for table, side in pairs))
-
     def __str__(self) -> str:
         return f"{self.name}, heads={self.heads}, reach={self.reach}, width={self.bias.shape[2]}"
-
-
-def grown(table: Tensor, reach: int) -> Tensor:
-    """The vectors of shifts from `-reach` to `reach`; those beyond the table are the ones at its ends."""
-    longest = len(table) // 2
-    shifts = torch.arange(-reach, reach + 1, device=table.device).clamp(-longest, longest)
-    return table[shifts + longest]
-
-
-def stretched(table: Tensor, reach: int) -> Tensor:
-    """The table resampled linearly at `2 reach + 1` places from end to end."""
-    # With corners aligned, the middle of the table, shift 0, stays in the middle.
-    return interpolate(table.mT[None], size=2 * reach + 1, mode="linear", align_corners=True)[0].mT.contiguous()

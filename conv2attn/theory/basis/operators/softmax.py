@@ -111,10 +111,6 @@ class Positions(Operator, ABC):
         No tensor of (queries, keys, d_position) is formed.
         """
 
-    def resized(self, sides: Sides, how: str = "grow") -> Self:
-        """Heads for keys with these `sides`: these, where they serve grids of any size."""
-        return self
-
     def __str__(self) -> str:
         return f"{self.name}, heads={self.heads}, dimensions={self.dimensions}"
 

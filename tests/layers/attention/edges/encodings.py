@@ -5,9 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from imitated_device import has_float64
-from layers.attention.formula import encoding_of, score
+from layers.attention.formula import encoding_of
 
-from conv2attn.errors import EngineError, GeometryError, HeadSizeError, UsageError
+from conv2attn.errors import EngineError, GeometryError, HeadSizeError
 from conv2attn.layers.attention import Encoding, LearnedPlaces, MultiHeadSelfAttention, score_error, set_engine
 from conv2attn.theory.basis import AttentionGrid, GeneralisedSoftmax, Sites
 
@@ -41,28 +41,6 @@ def test_quadratic_forms_whose_attention_does_not_fit_take_sdpa():
     layer.memory_limit = 2 * 64 * 400 * 16 - 1  # less than a box of 8x8 queries takes
     assert layer.which_engine(image) == "sdpa"
     torch.testing.assert_close(layer(image), set_engine(layer, "dense")(image), rtol=1e-3, atol=1e-4)
-
-
-def test_larger_tables_keep_what_they_knew():
-    encoding = Encoding.of("learned", 2, (2, 3), 4).double()
-    small = layer_with(encoding)
-    with pytest.raises(GeometryError, match="positions are learned up to 2"):
-        small.attention(sides=(4, 4))
-    grown = encoding.resized((6, 7), "grow")
-    assert grown.operators().reach == (5, 6)
-    assert encoding.resized((1, 2), "interpolate").operators().reach == (1, 1)
-    assert torch.equal(small.attention(sides=(3, 4)), layer_with(grown).attention(sides=(3, 4)))
-    far, edge = ([score(grown, h, s) for h in range(2)] for s in ([5, -6], [2, -3]))
-    assert far == pytest.approx(edge)
-    stretched = encoding.resized((5, 7), "interpolate")
-    for head in range(2):
-        assert score(stretched, head, [4, -6]) == pytest.approx(score(encoding, head, [2, -3]))
-        assert score(stretched, head, [2, 0]) == pytest.approx(score(encoding, head, [1, 0]))
-        middle = (score(encoding, head, [0, 0]) + score(encoding, head, [1, 0])) / 2
-        assert score(stretched, head, [1, 0]) == pytest.approx(middle)
-    for bad in (((3,), "grow"), ((3, 4), "shrink"), ((0, 4), "grow")):
-        with pytest.raises(UsageError):
-            encoding.resized(*bad)
 
 
 def test_sinusoids_reach_as_far_as_any_grid():

@@ -1,4 +1,4 @@
-"""A layer as torch's own multi-head attention, and back: the same map, or a refusal that says why."""
+"""A layer as torch's own multi-head attention: the same map, or a refusal that says why."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 
 @given(convolutions(dtypes=(torch.float64,)), st.sampled_from(["queries", "pooling"]), st.data())
 @torch.no_grad()
-def test_torch_attention_computes_the_layer_and_comes_back(conv, stride_by, data):
+def test_torch_attention_computes_the_layer(conv, stride_by, data):
     """Of weights with all bits of float64: they passed through float32 before."""
     assume(conv.groups == 1)
     torch.manual_seed(0)
@@ -26,29 +26,6 @@ def test_torch_attention_computes_the_layer_and_comes_back(conv, stride_by, data
     theirs = conv2attn.to_mha(layer)
     assert type(theirs.attention) is nn.MultiheadAttention
     assert_same_output(theirs(image), expected, 1e-10 * (1 + expected.abs().max().item()))
-    back = conv2attn.from_mha(theirs)
-    assert_same_output(back(image), expected, 1e-10 * (1 + expected.abs().max().item()))
-    rounded = 2.0**-51 * (1 + abs(layer.encoding.center).max().item())  # by the root of the width, and back
-    assert_same_output(back.positions.center, layer.positions.center, rounded)
-    theirs.attention.register_forward_hook(lambda module, arguments, output: None)
-    with pytest.raises(UnsupportedError, match="C2A106 MultiheadAttention has hooks"):
-        conv2attn.from_mha(theirs)
-
-
-SPOILT = {
-    "anisotropic": lambda attention: attention.q_proj_weight[0, 0].mul_(1.5),
-    "sign": lambda attention: attention.q_proj_weight.mul_(-1),
-    "bias": lambda attention: attention.in_proj_bias[1].fill_(0.5),
-}
-
-
-@pytest.mark.parametrize("part", SPOILT)
-@torch.no_grad()
-def test_what_is_no_quadratic_head_is_refused(part):
-    theirs = conv2attn.to_mha(conv2attn.convert(nn.Conv2d(2, 3, 3, padding=1)))
-    SPOILT[part](theirs.attention)
-    with pytest.raises(UnsupportedError, match=r"C2A101 .*is not a quadratic head"):
-        conv2attn.from_mha(theirs)
 
 
 def test_what_has_no_counterpart_is_refused():
@@ -60,7 +37,5 @@ def test_what_has_no_counterpart_is_refused():
         conv2attn.to_mha(conv2attn.convert(nn.Conv2d(1, 1, 3).half()))
     with pytest.raises(UsageError, match="C2A006 layer is of class Linear"):
         conv2attn.to_mha(nn.Linear(2, 2))
-    with pytest.raises(UnsupportedError, match=r"C2A101 .* of class MultiheadAttention is not"):
-        conv2attn.from_mha(nn.MultiheadAttention(4, 2))
     with pytest.raises(UnsupportedError, match=r"C2A101 an object of class Linear is not timm's GPSA"):
         conv2attn.from_gpsa(nn.Linear(2, 2))
