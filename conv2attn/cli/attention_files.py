@@ -187,13 +187,13 @@ def rows_in(
     reads: Reads, tokens: TokenOptions, names: Sequence[str], memory_limit: int = 2**29
 ) -> dict[str, tuple[Read, AttentionRows]]:
     """The records and the rows of these layers."""
-    found = {}
+    placed = dict[str, tuple[Read, AttentionRows]]()
     for read in reads.make(names):
         options = {"exact": tokens.exact}
         rows = rows_of_read(read, tokens.grid, tokens.extra_tokens, reads.counts, memory_limit, **options)
         if not isinstance(rows, Unread):
-            found[read.name] = (read, rows)
-    return found
+            placed[read.name] = (read, rows)
+    return placed
 
 
 def is_span_certificate(path: str) -> bool:

@@ -66,8 +66,8 @@ def is_call(content: Any, network: nn.Module, path: str) -> bool:
         return isinstance(content, list | tuple) and len(content) > 1
     taken = signature(network.forward).parameters.values()
     names = [each.name for each in taken if each.kind in BY_NAME]
-    known = [key for key in content if key in names]
-    if len(content) < 2 and known == names[:1]:
+    arguments_named = [key for key in content if key in names]
+    if len(content) < 2 and arguments_named == names[:1]:
         return False  # one tensor for the first argument is read like any other file of one tensor
     further = next((each.annotation for each in taken if each.kind is Parameter.VAR_KEYWORD), None)
     # A library that writes **kwargs: Unpack[Keywords] lists what they may be; others take any, and a network that
@@ -77,7 +77,7 @@ def is_call(content: Any, network: nn.Module, path: str) -> bool:
     if further is not None and not listed and all(isinstance(key, str) for key in others):
         others = []
     # Pictures are often stored with their labels, which are no input even where forward could take them for a loss.
-    if not known or (known == [LABELS] and any(each in others for each in IMAGE_ENTRIES)):
+    if not arguments_named or (arguments_named == [LABELS] and any(each in others for each in IMAGE_ENTRIES)):
         return False
     if not others:
         return True

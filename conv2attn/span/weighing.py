@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, final
+from typing import final
 
 import flint
 import numpy as np
 from numpy.typing import NDArray
 
+from conv2attn.layers.framework.expansion import pivots
 from conv2attn.span.attention_rows import Array, AttentionRows, Whole
 from conv2attn.span.equations import Targets, portions
 from conv2attn.span.least_squares import NEGLIGIBLE
@@ -227,16 +228,6 @@ def projected(rows: Mapping[int, ExactRow], values: Dyadic) -> tuple[list[Fracti
     shared = math.gcd(*(x for part in numbers.values() for x in part)) or 1
     phi = [Fraction(int(weights[h, 0]) * unit, int(below)) for h in range(heads)]
     return phi, {row: [x // shared for x in part] for row, part in numbers.items() if any(part)}
-
-
-def pivots(matrix: Any) -> list[int]:
-    """The pivot columns of an integer matrix: a largest set of columns that are linearly independent."""
-    reduced, _, rank = matrix.rref()
-    columns: list[int] = []
-    for i in range(rank):
-        start = columns[-1] + 1 if columns else 0
-        columns.append(next(c for c in range(start, matrix.ncols()) if reduced[i, c] != 0))
-    return columns
 
 
 def spanned_exactly(

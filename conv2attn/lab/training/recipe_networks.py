@@ -141,12 +141,12 @@ def network_digest(network: nn.Module) -> str:
     from that of a run is found to be of this run, in whatever file it lies.
     """
     inside = tuple(f"{name}." for name in attention_layers(network))
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, values in network.state_dict().items():
         if not name.startswith(inside or (" ",)):
-            found.update(f"{name} {values.dtype} {list(values.shape)}".encode())
-            found.update(values.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+            digest.update(f"{name} {values.dtype} {list(values.shape)}".encode())
+            digest.update(values.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def build_network(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:

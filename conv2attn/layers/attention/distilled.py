@@ -116,11 +116,11 @@ class DistilledAttention(nn.Module):
         image = pixels.mT.flatten(1, 2).unflatten(-1, plan.sides)
         weight = self.kernel.repeat_interleave(plan.d_value, 0)[:, None]
         padding = tuple(size // 2 for size in plan.kernel_size)
-        found: Tensor = CONVOLUTIONS[len(plan.sides) - 1](image, weight, padding=padding, groups=len(weight))
-        found = found.flatten(2).unflatten(1, (plan.convolved, plan.d_value)).mT * self.scale[:, :, None]
+        mixed: Tensor = CONVOLUTIONS[len(plan.sides) - 1](image, weight, padding=padding, groups=len(weight))
+        mixed = mixed.flatten(2).unflatten(1, (plan.convolved, plan.d_value)).mT * self.scale[:, :, None]
         if not plan.leading:
-            return found
-        return torch.cat([self.by_leading @ values, found + self.from_leading @ leading], 2)
+            return mixed
+        return torch.cat([self.by_leading @ values, mixed + self.from_leading @ leading], 2)
 
     def extra_repr(self) -> str:
         """The heads of each kind, and the grid."""

@@ -44,10 +44,10 @@ def check_scores(name: str, numbers: HeadNumbers, side: int, dtype: torch.dtype)
     Raises:
         EngineError: a score may be off by more than `LARGEST_SCORE_ERROR` (C2A201).
     """
-    known = dtype in (torch.float32, torch.float64)
-    error = score_error(numbers, side, dtype) if known else math.inf
+    bounded = dtype in (torch.float32, torch.float64)
+    error = score_error(numbers, side, dtype) if bounded else math.inf
     if not error <= LARGEST_SCORE_ERROR:
-        wrong = f"wrong by up to {error:.2g} at this side" if known else "too coarse for squares of distances"
+        wrong = f"wrong by up to {error:.2g} at this side" if bounded else "too coarse for squares of distances"
         remedy = "Cast the layer to float64 with layer.double(), or pass a smaller side."
         raise EngineError("C2A201", f"{name}: positions in {dtype} are {wrong}", remedy)
 

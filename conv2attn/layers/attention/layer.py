@@ -489,8 +489,8 @@ class MultiHeadSelfAttention(nn.Module):
 
 def parameter(layer: nn.Module, name: str) -> Tensor | None:
     """The tensor with this name; looked up as `nn.Module` does, only faster."""
-    held = layer._parameters.get(name)
-    return getattr(layer, name) if held is None else held
+    tensor = layer._parameters.get(name)
+    return getattr(layer, name) if tensor is None else tensor
 
 
 def autocast_dtype(image: Tensor) -> torch.dtype | None:

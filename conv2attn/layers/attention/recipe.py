@@ -1,4 +1,4 @@
-"""Decide once: what is known of the numbers of a layer's operators, and the recipe that is decided from it.
+"""The recipe of a layer: its engine, decided once from the numbers of its operators, and not at every call.
 
 A recipe is a function of tensors alone: an engine with its integers filled in. Positions that do not train are no
 tensors, and a change of their numbers drops what was decided from them. Parameters are compared with what was read of

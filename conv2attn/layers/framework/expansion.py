@@ -76,27 +76,32 @@ def expand(layer: Any, operators: Operator, sides: Sides) -> Expansion:
             f"the operators have queries {queries[0]} at sides {sides}, the layer {queries[1]}",
             "Pass operators with the layer's queries, such as `basis.mixing` of a layer with its stride.",
         )
-    given, terms = as_matrix(operators, sides).detach(), as_matrix(basis.mixing, sides).detach()
+    requested, terms = as_matrix(operators, sides).detach(), as_matrix(basis.mixing, sides).detach()
     stored = [each for each in (basis.weights.value, basis.weights.output) if each is not None]
-    if not all(bool(numbers.isfinite().all()) for numbers in (given, terms, *stored)):
+    if not all(bool(numbers.isfinite().all()) for numbers in (requested, terms, *stored)):
         raise UsageError("C2A001", "an operator or a weight is not finite", "Pass finite numbers.")
-    (rows, row_shift), (mixed, mixed_shift) = (scaled_integers(each.flatten(1)) for each in (given, terms))
+    (rows, row_shift), (mixed, mixed_shift) = (scaled_integers(each.flatten(1)) for each in (requested, terms))
     taps, tap_shift = channel_matrices(basis.weights)
     target = np.tensordot(taps.reshape(len(taps), -1).T, mixed, 1)
     scale = fmpq(1, 1) / (1 << mixed_shift + tap_shift) * (1 << row_shift)
     independent = pivots(rational(rows.T))
     coefficients = solution(rational(rows[independent]), rational(target) * scale)
-    matrices = torch.zeros(len(given), *taps.shape[1:], dtype=torch.float64)
+    matrices = torch.zeros(len(requested), *taps.shape[1:], dtype=torch.float64)
     if coefficients is not None:
         numbers = [as_float(Fraction(int(each.p), int(each.q))) for each in coefficients.entries()]
         matrices[independent] = torch.tensor(numbers, dtype=torch.float64).reshape(*taps.shape[1:], -1).permute(2, 0, 1)
     else:
         wanted = torch.einsum("toi,tqk->oiqk", basis.weights.dense().detach().double(), terms).flatten(2).flatten(0, 1)
-        nearest = torch.linalg.lstsq(given.flatten(1).T, wanted.T, driver="gelsd").solution
+        nearest = torch.linalg.lstsq(requested.flatten(1).T, wanted.T, driver="gelsd").solution
         matrices = nearest.reshape(-1, *taps.shape[1:])
     bias = field(basis, sides).detach().double()
-    found = basis_of(operators, Weights(None, matrices, bias if bias.any() else None), len(sides))
-    return Expansion(coefficients is not None, found, len(independent) == len(given), compare(basis, found, sides))
+    nearest_basis = basis_of(operators, Weights(None, matrices, bias if bias.any() else None), len(sides))
+    return Expansion(
+        coefficients is not None,
+        nearest_basis,
+        len(independent) == len(requested),
+        compare(basis, nearest_basis, sides),
+    )
 
 
 def rational(numbers: Any) -> fmpq_mat:
@@ -105,10 +110,15 @@ def rational(numbers: Any) -> fmpq_mat:
     return fmpq_mat(rows, columns, [fmpq(int(number)) for number in numbers.flat])
 
 
-def pivots(matrix: fmpq_mat) -> list[int]:
-    """The columns that are independent of those before them."""
-    reduced, rank = matrix.rref()
-    return [next(c for c in range(matrix.ncols()) if reduced[r, c] != 0) for r in range(rank)]
+def pivots(matrix: Any) -> list[int]:
+    """The columns of a matrix of FLINT, integers or fractions, that are independent of those before them."""
+    # Of integers FLINT also returns the denominator of the reduced matrix, which moves no pivot.
+    reduced, *_, rank = matrix.rref()
+    columns: list[int] = []
+    for row in range(rank):
+        start = columns[-1] + 1 if columns else 0
+        columns.append(next(c for c in range(start, matrix.ncols()) if reduced[row, c] != 0))
+    return columns
 
 
 def solution(rows: fmpq_mat, target: fmpq_mat) -> fmpq_mat | None:

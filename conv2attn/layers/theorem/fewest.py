@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.layers.framework.expansion import pivots
 from conv2attn.layers.theorem.convolution import Convolution, read_convolution
 from conv2attn.theory.basis import Offset
 
@@ -148,8 +149,7 @@ def vanishes_somewhere_positive(matrix: Any) -> bool:
     width = matrix.ncols()
     if rank != width - 1:
         return False
-    pivots = [next(c for c in range(width) if reduced[i, c] != 0) for i in range(rank)]
-    free = next(c for c in range(width) if c not in pivots)
+    free = next(c for c in range(width) if c not in pivots(matrix))
     return all(reduced[i, free] < 0 for i in range(rank))
 
 

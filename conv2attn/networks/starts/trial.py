@@ -74,8 +74,8 @@ def start_inputs(network: nn.Module, example: Any) -> Any:
         return example
     first = next((module for module in network.modules() if isinstance(module, nn.Conv2d)), None)
     holders = [each for module in network.modules() for each in (module, getattr(module, "config", None))]
-    found = [getattr(holder, name, None) for holder in holders for name in ("image_size", "img_size")]
-    sides = next(((each,) * 2 if isinstance(each, int) else tuple(each) for each in found if each), ())
+    sizes = [getattr(holder, name, None) for holder in holders for name in ("image_size", "img_size")]
+    sides = next(((each,) * 2 if isinstance(each, int) else tuple(each) for each in sizes if each), ())
     size = example or ((first.in_channels, *sides) if first is not None and sides else input_size_of(network))
     if not size:
         reason = f"{type(network).__name__} does not tell the size of its images"
