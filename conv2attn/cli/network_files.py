@@ -27,7 +27,6 @@ from conv2attn.files.atomic_files import replacing
 from conv2attn.files.contents import PROGRAM_KINDS, sha256
 from conv2attn.files.kinds import kind_of_path
 from conv2attn.files.reading_options import Reading
-from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import STOCK
 from conv2attn.networks import attention_layers, conversion_of, convert
 from conv2attn.networks.conversion.outcomes import SKIPPED, no_convolution_text
@@ -35,8 +34,6 @@ from conv2attn.networks.specimens import Arguments, map_tensors
 from conv2attn.report.progress import progress
 from conv2attn.suffixes import EXPORTS
 from conv2attn.verdicts import Verdict
-
-COUNTED_LAYERS = (*STOCK, MultiHeadSelfAttention)
 
 
 def convert_file(

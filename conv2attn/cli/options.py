@@ -496,7 +496,6 @@ PLACING = (
     ),
     DEVICE,
 )
-placing = grouped("running", Running, RUNS, *PLACING)
 running_options = grouped(
     "running",
     Running,

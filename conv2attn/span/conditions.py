@@ -10,7 +10,7 @@ import numpy as np
 from conv2attn.layers.theorem import Convolution
 from conv2attn.report import counted
 from conv2attn.span.attention_rows import ROUNDOFF, Array, AttentionRows, Limits, Whole
-from conv2attn.span.equations import Portion, Targets, kernel_targets, portions, widest
+from conv2attn.span.equations import Portion, Targets, kernel_targets, largest_rank, portions
 from conv2attn.span.least_squares import Factors, factored, split, triangular, widened
 from conv2attn.span.residuals import CANDIDATES, add_targets, rounded_up
 from conv2attn.span.solver import NEAR_INTEGERS, Decision, decide_targets
@@ -98,7 +98,7 @@ def check_kernel(attention: AttentionRows, convolution: Convolution, limits: Lim
         return condition
     mixing = np.array([[float(Fraction(w)) for w in target.weights] for target in condition.targets])
     # The lemma lets a head have any channel matrix. In a given layer its rank is at most the width of the head.
-    width = widest(convolution, targets, mixing, roundoff)
+    width = largest_rank(convolution, targets, mixing, roundoff)
     allowed = attention.d_head // convolution.groups
     if width <= allowed:
         sentence = f"the widest head has rank {width}, of {allowed} allowed"

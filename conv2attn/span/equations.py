@@ -104,7 +104,7 @@ def head_taps(convolution: Convolution, targets: Targets, mixing: Array) -> Arra
     return taps
 
 
-def widest(convolution: Convolution, targets: Targets, mixing: Array, roundoff: float) -> int:
+def largest_rank(convolution: Convolution, targets: Targets, mixing: Array, roundoff: float) -> int:
     """The largest rank, to rounding of the weights, of a head's channel matrix within a group."""
     taps = head_taps(convolution, targets, mixing)
     blocks = taps.reshape(len(taps), convolution.groups, -1, taps.shape[2])

@@ -71,13 +71,6 @@ class Sparse(Operator):
             )
         return Sparse(pattern, torch.atleast_2d(weights).index_select(1, order), (queries,))
 
-    @staticmethod
-    def from_matrix(matrix: Tensor) -> "Sparse":
-        """A matrix (queries, keys) of torch in any layout: COO, CSR, CSC or dense."""
-        # Coalesced, equal pairs are added up once here, and not again at every product.
-        pairs = (matrix if matrix.layout == torch.sparse_coo else matrix.to_sparse_coo()).coalesce()
-        return Sparse.from_edges(pairs.indices().flip(0), pairs.values(), matrix.shape[1], matrix.shape[0])
-
 
 @terms.register
 def _(operator: Sparse) -> int:

@@ -182,14 +182,6 @@ def test_products_over_pairs_are_those_of_dense_matrices_with_their_gradients(pa
             assert check(lambda *given, product=product: product(pattern, *given).square(), inputs)
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
-@given(graphs(), st.sampled_from(["coo", "csr", "dense"]))
-def test_matrices_of_torch_are_read_in_any_layout(drawn, layout):
-    matrix = drawn[1][:3]
-    read = {"coo": matrix.to_sparse_coo, "csr": matrix.to_sparse_csr, "dense": matrix.clone}[layout]()
-    assert_same_output(as_matrix(Sparse.from_matrix(read), (matrix.shape[1],))[0], matrix)
-
-
 @example(BUSY, 3, 2, Powers, 0)
 @given(graphs(), st.integers(0, 3), st.integers(0, 2), st.sampled_from([Chebyshev, Powers]), SEEDS)
 def test_filters_of_one_operator_compose_to_one_of_the_sum_of_their_orders(drawn, first, second, kind, seed):
