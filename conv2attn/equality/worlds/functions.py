@@ -8,14 +8,39 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from conv2attn.equality.worlds.shadows import Shadow
-from conv2attn.equality.worlds.steps import Step, shadow_rule
+from conv2attn.equality.worlds.shadows import Unfollowed
 
 
 def gated_linear_unit(x: Tensor, axis: int = -1) -> Tensor:
     """One half of the channels times the sigmoid of the other."""
     value, gate = x.chunk(2, axis)
     return value * gate.sigmoid()
+
+
+def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
+    """x (1 + erf(x / sqrt 2)) / 2, or its approximation by tanh."""
+    if approximate == "none":
+        return torch.addcmul(x, x, (x * math.sqrt(0.5)).erf()).mul_(0.5)
+    return torch.addcmul(x, x, (math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)).tanh()).mul_(0.5)
+
+
+def absolute(x: Tensor) -> Tensor:
+    """|x|: two slopes around 0, or the root of two squares."""
+    return torch.view_as_real(x).square().sum(-1).sqrt() if x.is_complex() else x.relu() + x.neg().relu()
+
+
+def threshold(x: Tensor, bound: float, value: float) -> Tensor:
+    """A bound, as a threshold that puts itself in place of smaller numbers."""
+    if bound != value:
+        raise Unfollowed("a threshold with a jump")
+    return x.clamp(min=bound)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, p: float = 0.0, is_causal: bool = False, **others: Any) -> Any:
+    """Attention as scores, a softmax and a sum of values; several queries may share a head of keys."""
+    written_out = torch.ops.aten._scaled_dot_product_attention_math
+    mask, several = others.pop("attn_mask", None), q.shape[-3] != k.shape[-3]
+    return written_out(q, k, v, mask, p, is_causal, enable_gqa=several, **others)
 
 
 COMPOSED: dict[str, Callable[..., Any]] = {
@@ -25,39 +50,15 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "aten::hardsigmoid": lambda x: F.relu6(x + 3) / 6.0,
     "aten::hardswish": lambda x: x * (F.relu6(x + 3) / 6.0),
     "aten::glu": gated_linear_unit,
+    "aten::gelu": gelu,
+    "aten::abs": absolute,
+    "aten::_prelu_kernel": lambda x, slopes: x.relu() - slopes * x.neg().relu(),
+    "aten::relu6": lambda x: x.clamp(0, 6),
+    "aten::hardtanh": lambda x, low=-1, high=1: x.clamp(low, high),
+    "aten::clamp_min": lambda x, low: x.clamp(min=low),
+    "aten::clamp_max": lambda x, high: x.clamp(max=high),
+    "aten::threshold": threshold,
     "aten::_log_softmax": lambda x, axis, _: x - x.logsumexp(axis, keepdim=True),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": attention,
 }
 """Operators that are called as this code, in place of the network's own."""
-
-
-@shadow_rule("gelu")
-def gelu(step: Step) -> Any:
-    """x (1 + erf(x / sqrt 2)) / 2, or its approximation by tanh."""
-    if step.bound["approximate"] == "none":
-        # Without a name, so that the argument is freed before the product is made.
-        erf = step.oracle("erf", step.across(torch.mul, step.x, step.shadow(math.sqrt(0.5))))
-        return step.across(halved_sum, step.x, erf)
-    factors = step.shadow(0.044715), step.shadow(math.sqrt(2 / math.pi))
-    inner = step.across(lambda t, c, r: r * (t + c * t**3), step.x, *factors)
-    return step.across(halved_sum, step.x, step.oracle("tanh", inner))
-
-
-def halved_sum(t: Tensor, e: Tensor) -> Tensor:
-    """t (1 + e) / 2."""
-    return torch.addcmul(t, t, e).mul_(0.5)
-
-
-@shadow_rule("leaky_relu", "_prelu_kernel", "abs")
-def slopes(step: Step) -> Any:
-    """relu(x) - slope relu(-x): two slopes around 0."""
-    if step.name == "leaky_relu":
-        slope = step.shadow(step.bound["negative_slope"])
-        step.watch.slopes.add(float(step.bound["negative_slope"]))
-    else:
-        slope = step.args[1] if step.name == "_prelu_kernel" else step.shadow(-1.0)
-    below: Shadow = step.oracle("relu", step.across(torch.neg, step.x))
-
-    def joined(p: Tensor, q: Tensor, s: Tensor) -> Tensor:
-        return p - s * q
-
-    return step.across(joined, step.oracle("relu", step.x), below, slope)

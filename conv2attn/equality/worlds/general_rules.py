@@ -2,11 +2,11 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from conv2attn.equality.worlds import arithmetic as arithmetic  # these register rules
-from conv2attn.equality.worlds import functions as functions
 from conv2attn.equality.worlds import largest as largest
 from conv2attn.equality.worlds import layouts as layouts
 from conv2attn.equality.worlds import softmaxes as softmaxes
@@ -55,6 +55,7 @@ def pointwise(step: Step) -> Any:
     if torch.Tag.pointwise not in step.func.tags or len(tensors) != 1 or not is_number(step.out):
         raise Unfollowed(f"no rule for {step.name}")
     rest = {name: value for name, value in step.bound.items() if name not in ("self", "input") and value is not None}
-    written = {name: float(value) if isinstance(value, (int, float)) else value for name, value in rest.items()}
+    # Exported files store numbers in float32, so two that are one there are one number.
+    written = {name: np.float32(value) if isinstance(value, (int, float)) else value for name, value in rest.items()}
     name = " ".join([step.name, *(f"{key}={value}" for key, value in written.items())])
     return step.oracle(name, step.x, LEAST if step.name == "exp" else None)

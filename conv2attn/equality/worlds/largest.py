@@ -76,19 +76,13 @@ def clamped(step: Step, x: Shadow, low: float | None, high: float | None) -> Sha
     return x if high is None else step.oracle(f"clamp None {high}", x)
 
 
-@shadow_rule("hardtanh", "clamp", "clamp_min", "clamp_max", "relu6", "threshold")
+@shadow_rule("clamp")
 def clamp(step: Step) -> Any:
-    """A clamp by two numbers, or a threshold that is one."""
-    low, high = (step.bound.get(name, step.bound.get(f"{name}_val")) for name in ("min", "max"))
-    if step.name == "relu6":
-        low, high = 0, 6
-    if step.name == "threshold":
-        low, high = step.bound["threshold"], None
-    jumps = step.name == "threshold" and step.bound["value"] != step.bound["threshold"]
-    if jumps or not all(t is None or is_single(t) for t in (low, high)):
-        raise Unfollowed(f"{step.name} by tensors or with a jump")
-    low, high = (t if t is None else float(t.of(0) if isinstance(t, Shadow) else t) for t in (low, high))
-    return clamped(step, step.x, low, high)
+    """A clamp by two numbers."""
+    bounds = step.bound["min"], step.bound["max"]
+    if not all(t is None or is_single(t) for t in bounds):
+        raise Unfollowed("clamp by tensors")
+    return clamped(step, step.x, *(float(t.of(0)) if isinstance(t, Shadow) else t for t in bounds))
 
 
 @shadow_rule("sort", "topk", "argmax", "argmin")

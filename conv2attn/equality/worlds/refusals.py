@@ -1,9 +1,6 @@
 """Operators that shadows do not follow, and those that the few numbers of a quick run do not show."""
 
-from collections.abc import Mapping
 from typing import Any
-
-import torch
 
 from conv2attn.equality.worlds.largest import LARGEST
 from conv2attn.equality.worlds.shadows import Unfollowed
@@ -32,15 +29,6 @@ def is_followed(func: Any, name: str) -> bool:
     if name in ASKING:
         raise Unfollowed("the code asks for a number of the input (control flow, a scalar)")
     return True
-
-
-def refuse_draws(func: Any, bound: Mapping[str, Any]) -> None:
-    """Refuses random draws: two draws of one generator agree, and say nothing of the next two.
-
-    Fused attention may draw, and draws nothing without dropout.
-    """
-    if torch.Tag.nondeterministic_seeded in func.tags and bound.get("dropout_p") != 0:
-        raise Unfollowed("the network draws random numbers")
 
 
 def refuse_few(step: Step) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, final
 
+import torch
 from torch import Tensor
 
 from conv2attn.equality.failures import network_line
@@ -16,7 +17,7 @@ from conv2attn.equality.worlds.general_rules import result_of
 from conv2attn.equality.worlds.oracles import Oracles
 from conv2attn.equality.worlds.plans import Planning
 from conv2attn.equality.worlds.records import Record
-from conv2attn.equality.worlds.refusals import is_followed, refuse_draws
+from conv2attn.equality.worlds.refusals import is_followed
 from conv2attn.equality.worlds.shadows import Shadow, Unfollowed, is_number
 from conv2attn.equality.worlds.steps import Step
 from conv2attn.equality.worlds.stored_numbers import StoredNumbers
@@ -34,7 +35,7 @@ class Watch(Planning):
         super().__init__(outside=True)
         self.oracles, self.second, self.path = oracles, second, path
         self.numbers = StoredNumbers(oracles, second)
-        self.slopes: set[float] = set()  # Python numbers that are compared as they are
+        self.composed = ""  # the operator in whose place code is called
         # Tensors are recorded in a full run, which is to name the place where two networks part.
         self.records: list[Record] = []
         self.behind: list[int] = []  # the records of what the current operator reads
@@ -46,17 +47,29 @@ class Watch(Planning):
         if has_kernel(func.name(), "CompositeImplicitAutograd"):
             with self:
                 return func.decompose(*args, **kwargs)
-        before = [(t, self.shadow_of(t)) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-        bound = named_arguments(func, args, kwargs)
-        refuse_draws(func, bound)
         if (composed := COMPOSED.get(func._schema.name.rstrip("_"))) is not None:
+            # A place names the operator that the code calls, and not those that it is made of.
+            outermost, self.composed = self.composed, self.composed or base_name(func)
             with self:
-                out = composed(*args, **kwargs)
-                return args[0].copy_(out) if func._schema.is_mutable else out
+                made = composed(*args, **kwargs)
+                made = args[0].copy_(made) if func._schema.is_mutable else made
+            self.composed = outermost
+            # The network goes on with its own tensors: those of the code may lie otherwise in memory, and what comes
+            # next would be a copy in place of a view, which is another plan.
+            out = made if func._schema.is_mutable else func(*args, **kwargs)
+            for t, other in zip(tree_leaves(out), tree_leaves(made), strict=True):
+                if (shadow := getattr(other, "_shadow", None)) is not None:
+                    t._shadow = shadow
+            return out
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            # Two draws of one generator agree, and say nothing of the next two.
+            raise Unfollowed("the network draws random numbers")
+        before = [(t, self.shadow_of(t)) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
         out = func(*args, **kwargs)
         # Of `y.transpose_(0, 1)` the shadow is that of `y.transpose(0, 1)`: no number is written.
         func = view_in_place(func) or func
         with without_modes():
+            bound = named_arguments(func, args, kwargs)
             self.follow(Step(self, func, base_name(func), args, kwargs, bound, out, args), before)
         return out
 
@@ -74,7 +87,7 @@ class Watch(Planning):
             # Of an operator in place, what the tensor was before is among them.
             inputs = [s.record for s in before if s.record is not None]
             shadow.record = len(self.records)
-            name, fixed = (step.name, step.fixed_arguments) if step else ("input", {})
+            name, fixed = (self.composed or step.name, step.fixed_arguments) if step else ("input", {})
             self.records.append(Record.of(shadow, self.oracles.dtype, name, self.here(), inputs, fixed))
 
     def here(self) -> str:

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from conv2attn.equality import certify
+from conv2attn.equality.worlds import compare_sections
 from conv2attn.verdicts import Verdict
 
 
@@ -79,3 +80,26 @@ def test_what_looks_like_a_softmax_does_not_hold(name):
             network.v.weight.mul_(1e-6)
             network.v.bias.fill_(1e3)
     assert certify(first.eval(), second.eval(), input_size=(6, 8)).verdict is not Verdict.HOLDS
+
+
+class Heads(nn.Module):
+    """Attention of several heads, fused or written out, which torch lays out otherwise in memory."""
+
+    def __init__(self, weights, scale=1.0):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.heads = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.weights, self.scale = weights, scale
+
+    def forward(self, x):
+        return self.heads(self.scale * x, x, x, need_weights=self.weights)[0]
+
+
+def test_fused_attention_is_the_attention_written_out():
+    tokens = (torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0)),)
+    fused, written = Heads(False).eval(), Heads(True).eval()
+    for pair in ((fused, written), (written, fused), (fused, fused)):
+        assert compare_sections(*pair, tokens).equal
+    assert compare_sections(fused, Heads(True, scale=1.001).eval(), tokens).equal is False
+    assert compare_sections(fused, Heads(False, scale=1.001).eval(), tokens).equal is False
