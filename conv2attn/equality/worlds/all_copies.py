@@ -81,6 +81,8 @@ def write(target: Shadow, result: Any) -> None:
         if not is_seen_elsewhere(target) and not result.constant:
             target.copies = result.copies
         else:
+            if len({id(result.of(i)) for i in range(len(target.copies))}) > len(set(map(id, target.copies))):
+                raise Unfollowed("copies that are one tensor are written into apart")
             for i, mine in enumerate(target.copies):
                 mine.copy_(result.of(i))
     target.state["constant"] = False

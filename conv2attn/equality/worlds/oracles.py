@@ -58,7 +58,10 @@ class Oracles:
 
     def spread(self, worlds: Sequence[Tensor]) -> Shadow:
         """A shadow of one tensor in each world, the same in all copies of it."""
-        return Shadow(t for w in worlds for t in repeated([cast(w, i, self.dtype) for i in range(1 + self.shakes)]))
+        # No stored number moves it, so the shaken copies of a quick run are one tensor, and what is computed of them is
+        # computed once. What writes into one of them would write into all: see `write`.
+        shakes = min(self.shakes, 1) if self.quick else self.shakes
+        return Shadow(t for w in worlds for t in repeated([cast(w, i, self.dtype) for i in range(1 + shakes)]))
 
     def fresh(self, number: int, question: Question, count: int) -> Tensor:
         """(worlds, count) random results, the same for the same number."""

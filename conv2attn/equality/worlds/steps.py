@@ -110,7 +110,7 @@ def has_large_numbers(value: Any) -> bool:
     """Whether there are large numbers that are no masks, and not of the input: float32 loses others beside them."""
     value = value.of(0) if isinstance(value, Shadow) and value.constant else value
     if isinstance(value, Tensor) and not value.is_complex():
-        if not value.numel() or (value.max() <= 128 and value.min() >= -128):  # most tensors; NaN goes on
+        if not value.numel() or all(-128 <= float(t) <= 128 for t in value.aminmax()):  # most tensors; NaN goes on
             return False
         return bool(((value > 128) | ((value < -128) & (value >= MASKED))).any())
     return isinstance(value, (int, float, complex)) and abs(value) > 128

@@ -46,14 +46,13 @@ def deviations(first: Tensor, squares: Tensor, second: Tensor, others: Tensor) -
     """
     out = torch.zeros(second.shape[1], dtype=others.dtype)
     for a, b, s, t in zip(first, second, squares, others, strict=True):
-        unit = (s + t).sqrt_().add_(a.abs().to(t.dtype), alpha=1e-14).add_(1e-14)
-        out = torch.maximum(out, (a - b).to(t.dtype).abs_().div_(unit))
+        out = torch.maximum(out, (a - b).to(t.dtype).abs_().div_(tolerance(s, t, a.to(t.dtype))))
     return out
 
 
 def tolerance(squares: Tensor, others: Tensor, values: Tensor) -> Tensor:
     """One unit at each element."""
-    return (squares + others).sqrt() + 1e-14 * (1 + values.abs())
+    return (squares + others).sqrt_().add_(values.abs(), alpha=1e-14).add_(1e-14)
 
 
 def nearest(chunk: Chunk, values: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,8 +68,7 @@ def nearest(chunk: Chunk, values: Tensor, squares: Tensor) -> tuple[Tensor, Tens
     active, step = torch.arange(len(values)), 0
     while len(active) and step < 500:
         row = low[active] + step
-        unit = tolerance(others[row], squares[active], values[active])
-        units = ((keys[row] - values[active]).abs() / unit).amax(1)
+        units = deviations(keys[row].T, others[row].T, values[active].T, squares[active].T)
         better = units < best[active]
         best[active[better]], pick[active[better]] = units[better], row[better]
         step += 1

@@ -13,11 +13,10 @@ from conv2attn.equality.worlds.all_copies import every_copy, is_seen_elsewhere, 
 from conv2attn.equality.worlds.arithmetic import OPERATORS
 from conv2attn.equality.worlds.constants import MADE, constant_step
 from conv2attn.equality.worlds.functions import COMPOSED
-from conv2attn.equality.worlds.general_rules import result_of
+from conv2attn.equality.worlds.general_rules import is_followed, result_of
 from conv2attn.equality.worlds.oracles import Oracles
 from conv2attn.equality.worlds.plans import Planning
 from conv2attn.equality.worlds.records import Record
-from conv2attn.equality.worlds.refusals import is_followed
 from conv2attn.equality.worlds.shadows import Shadow, Unfollowed, is_number
 from conv2attn.equality.worlds.steps import Step
 from conv2attn.equality.worlds.stored_numbers import StoredNumbers
