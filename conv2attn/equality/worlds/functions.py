@@ -36,13 +36,6 @@ def threshold(x: Tensor, bound: float, value: float) -> Tensor:
     return x.clamp(min=bound)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, p: float = 0.0, is_causal: bool = False, **others: Any) -> Any:
-    """Attention as scores, a softmax and a sum of values; several queries may share a head of keys."""
-    written_out = torch.ops.aten._scaled_dot_product_attention_math
-    mask, several = others.pop("attn_mask", None), q.shape[-3] != k.shape[-3]
-    return written_out(q, k, v, mask, p, is_causal, enable_gqa=several, **others)
-
-
 COMPOSED: dict[str, Callable[..., Any]] = {
     "aten::silu": lambda x: x * x.sigmoid(),
     "aten::mish": lambda x: x * F.softplus(x).tanh(),
@@ -59,6 +52,5 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "aten::clamp_max": lambda x, high: x.clamp(max=high),
     "aten::threshold": threshold,
     "aten::_log_softmax": lambda x, axis, _: x - x.logsumexp(axis, keepdim=True),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": attention,
 }
 """Operators that are called as this code, in place of the network's own."""

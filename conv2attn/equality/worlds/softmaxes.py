@@ -1,5 +1,6 @@
 """Rules of exp, softmax and attention: scores count up to a constant of their row."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -75,3 +76,27 @@ def logarithm(step: Step) -> Any:
     if step.bound["keepdim"] and len(step.bound["dim"]) == 1:
         result.centre(step.x, step.bound["dim"][0], step.plain[0], step.out, by="logsumexp")
     return result
+
+
+@shadow_rule("_scaled_dot_product_flash_attention_for_cpu")
+def attention(step: Step) -> Any:
+    """Fused attention as scores, a softmax and a sum of values."""
+    q, k, v = step.args[:3]
+    shape = q.of(0).shape
+    scale = step.bound.get("scale")
+    scale = step.shadow(1 / math.sqrt(shape[-1]) if scale is None else scale)
+    groups = shape[-3] // k.of(0).shape[-3] if len(shape) > 3 else 1
+    if groups > 1:  # several queries share a head of keys and values
+        k, v = (step.across(lambda t: t.repeat_interleave(groups, -3), t) for t in (k, v))
+    scores = step.across(lambda q, k, c: (q @ k.mT).mul_(c), q, k, scale)
+    mask = step.bound.get("attn_mask")
+    if step.bound.get("is_causal"):
+        mask = torch.ones(scores.of(0).shape[-2:], dtype=torch.bool).tril()
+    if mask is not None:
+        scores = step.across(masked, scores, mask)
+    return [step.across(torch.matmul, softmax_of(step, scores, -1), v), None]
+
+
+def masked(scores: Tensor, mask: Tensor) -> Tensor:
+    """Scores under a mask of booleans or of numbers."""
+    return scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask

@@ -60,7 +60,9 @@ class Watch(Planning):
                 if (shadow := getattr(other, "_shadow", None)) is not None:
                     t._shadow = shadow
             return out
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        bound = named_arguments(func, args, kwargs)
+        # Fused attention may draw, and draws nothing without dropout.
+        if torch.Tag.nondeterministic_seeded in func.tags and bound.get("dropout_p") != 0:
             # Two draws of one generator agree, and say nothing of the next two.
             raise Unfollowed("the network draws random numbers")
         before = [(t, self.shadow_of(t)) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
@@ -68,7 +70,6 @@ class Watch(Planning):
         # Of `y.transpose_(0, 1)` the shadow is that of `y.transpose(0, 1)`: no number is written.
         func = view_in_place(func) or func
         with without_modes():
-            bound = named_arguments(func, args, kwargs)
             self.follow(Step(self, func, base_name(func), args, kwargs, bound, out, args), before)
         return out
 
