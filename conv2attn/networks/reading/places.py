@@ -104,7 +104,7 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[Call, dic
             for key, tensors in runs.tokens(*range(runs.count)):
                 # Small weights in many layers leave numbers whose squares float32 does not hold.
                 unit = units.setdefault(key, float(tensors[1].abs().max()) or 1.0)
-                own, change, *ramped = (each / unit for each in tensors)
+                own, change, *ramped = (each.div_(unit) for each in tensors)
                 response = responses.setdefault(key, Response(torch.zeros(change.shape[:-1])))
                 response.squares = response.squares + (change * change).sum(-1).float()
                 if len(ramped) > len(axes):
@@ -112,7 +112,7 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[Call, dic
                     response.images = numbers.to(torch.int16)
                 sizes[key] = float(own.pow(2).sum(-1).mean())
                 for axis, other in zip(axes, ramped, strict=True):
-                    response.add(axis, change, other)
+                    response.add(axis, change, other, draws > 1)
                     if not draw:
                         response.fit(axis, 1, fits_blocks(change, other, 1, shape[axis]))
             if draw:
@@ -150,7 +150,7 @@ def places_by(perturbed: Perturbed, draws: int, rule: Silence) -> dict[Call, dic
     found: dict[Call, dict[str, Places]] = {}
     for (call, role), response in responses.items():
         place = of_images(response, telling, shape, live[call, role])
-        if place.why == BLURRED:
+        if place.why == BLURRED and draws > 1:
             place = blurred(place, response, live[call, role], draws, runs.maps[call])
         found.setdefault(call, {})[role] = place
     for roles in found.values():
@@ -162,7 +162,7 @@ def blurred(place: Places, response: Response, live: Tensor, draws: int, maps: t
     """The place with the centres of its tokens along all axes, their errors, and the feature maps in front of them."""
     sums = torch.stack(list(response.of_draws.values()), -2).div(draws).where(live[..., None, None], torch.nan)
     mean, squares = sums.unbind(-1)
-    error = (squares - mean**2).clamp_min(0).div(max(draws - 1, 1)).sqrt()
+    error = (squares - mean**2).clamp_min(0).div(draws - 1).sqrt()
     return replace(place, centre=mean, axes=tuple(response.of_draws), error=error, maps=maps)
 
 

@@ -50,10 +50,12 @@ class Response:
         along, ramped = ({a: some(each) for a, each in sums.items()} for sums in (self.along, self.ramped))
         return Response(some(self.squares), along, ramped, blocks)
 
-    def add(self, axis: int, change: Tensor, ramped: Tensor) -> None:
-        """Adds the responses to one noise, and to its ramp along an axis."""
+    def add(self, axis: int, change: Tensor, ramped: Tensor, several: bool) -> None:
+        """Adds the responses to one noise, and to its ramp along an axis; `several` noises have own centres."""
         self.along[axis] = self.along.get(axis, 0) + (ramped * change).sum(-1).float()
         self.ramped[axis] = self.ramped.get(axis, 0) + (ramped * ramped).sum(-1).float()
+        if not several:
+            return
         own = (ramped * change).sum(-1) / (change * change).sum(-1).clamp_min(1e-300)
         self.of_draws[axis] = self.of_draws.get(axis, 0) + torch.stack([own, own * own], -1)
 
