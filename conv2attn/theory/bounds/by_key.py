@@ -112,7 +112,9 @@ class Head:
         if not self.alpha * self.distance * 2 <= inner.largest:
             return 0.0
         with ctx.workprec(BALL_PRECISION):
-            relative = arb(gamma(CENTRED_ROUNDINGS + self.axes, u))
+            # Higham's gamma in balls: as a float it is rounded up, which can cost the last place of the result.
+            rounded = arb(CENTRED_ROUNDINGS + self.axes) * arb(u)
+            relative = rounded / (1 - rounded)
             # The gap loses the fraction c of itself, and twice c of the nearest key's own score: both scores of the
             # difference contain that one, and both are rounded.
             kept = (1 - 2 * arb(off)) * (1 - relative) - 2 * relative * arb(self.distance)

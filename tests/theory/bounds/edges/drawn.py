@@ -112,6 +112,7 @@ def test_the_leak_of_both_neighbours_is_reached(alpha, shifts):
 
 @example("float32", 46.5, [0.0, 0.0], 0.0)
 @example("float32", 46.5, [0.25], 1e9)
+@example("float32", 99.0, [0.0, 0.4765625], 99.0)
 @given(NAMES, SHARPNESS, SHIFTS, st.floats(0, 100))
 def test_the_sharpness_on_a_pixel_is_its_formula_rounded_down(name, alpha, shifts, distance):
     u = mpf(accumulator_of(name).unit_roundoff)
