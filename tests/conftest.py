@@ -6,7 +6,6 @@ import secrets
 import shutil
 from collections import defaultdict
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -55,9 +54,10 @@ SHARES = 4
 TODAY = datetime.now(UTC).toordinal()
 
 
-def is_run(place, day):
-    """Whether the case at a place of a rotated test runs on a day: each does on one of `SHARES` days in a row."""
-    return (place + day) % SHARES == 0
+def is_run(place, day, cases=SHARES):
+    """Whether the case at a place of a rotated test with so many runs on a day: each does on one of `SHARES` days in a
+    row, or more often, so that one runs on each day."""
+    return (place + day) % min(SHARES, cases) == 0
 
 
 def pytest_addoption(parser):
@@ -88,9 +88,11 @@ def pytest_collection_modifyitems(config, items):
     absent = absent_packages().keys()
     # Tests that are named one by one are run, whatever day it is.
     whole = "CONV2ATTN_ALL" in os.environ or any("::" in argument for argument in config.args)
-    places = defaultdict(count)  # of the cases of each test
-    rotated = [] if whole else [item for item in items if item.get_closest_marker("rotated")]
-    waiting = {item for item in rotated if not is_run(next(places[item.nodeid.partition("[")[0]]), TODAY)}
+    rotated = defaultdict(list)  # the cases of each test
+    for item in [] if whole else items:
+        if item.get_closest_marker("rotated"):
+            rotated[item.nodeid.partition("[")[0]].append(item)
+    waiting = {item for cases in rotated.values() for at, item in enumerate(cases) if not is_run(at, TODAY, len(cases))}
     left_out = [item for item in items if needs[item] & absent or item in waiting]
     config.hook.pytest_deselected(items=left_out)
     items[:] = sorted(

@@ -26,6 +26,14 @@ def test_a_rotated_test_runs_on_one_day_of_four(first):
     assert {len(each) for each in days} == {5, 6}
 
 
+@pytest.mark.parametrize("cases", [1, 2, 3, 4, 9])
+def test_one_case_of_a_rotated_test_runs_on_each_day(cases):
+    """The planted error, a day of four for each, leaves tests of three cases out on some days."""
+    days = [[place for place in range(cases) if is_run(place, day, cases)] for day in range(SHARES)]
+    assert all(days)
+    assert {place for each in days for place in each} == {*range(cases)}
+
+
 def test_there_are_enough_mutants_and_all_are_different():
     assert len(MUTANTS) >= 40
     assert all(mutant.old != mutant.new for mutant in MUTANTS.values())

@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from conv2attn.files.onnx_shapes import MOVES, SHAPES, Rows, torch_order
-from conv2attn.torch_internals import enable_mkldnn, mkldnn_enabled
 
 HONOURED = {
     "auto_pad": ("NOTSET", "SAME_UPPER"),
@@ -49,13 +48,7 @@ def lstm(value: Tensor, *operands: Any, hidden_size: int, direction: str) -> tup
     zeros = value.new_zeros(len(sides[0]), value.shape[1], hidden_size)
     states = [zeros if state is None else state for state in (hidden, cell)]
     both = direction == "bidirectional"
-    # Cell by cell, as comparisons compute a torch.nn.LSTM: oneDNN has one operator for all of it, without a rule.
-    enabled = mkldnn_enabled()
-    enable_mkldnn(False)
-    try:
-        result, *last = torch.lstm(value, states, flat, len(sides) == 3, 1, 0.0, False, both, False)
-    finally:
-        enable_mkldnn(enabled)
+    result, *last = torch.lstm(value, states, flat, len(sides) == 3, 1, 0.0, False, both, False)
     return (result.unflatten(2, (len(zeros), -1)).transpose(1, 2), *last)
 
 

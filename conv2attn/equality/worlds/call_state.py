@@ -34,6 +34,18 @@ def own_inputs(args: Any, kwargs: Any, number: Callable[[Tensor], Tensor]) -> tu
 
 
 @contextmanager
+def without_onednn() -> Iterator[None]:
+    """Within the block torch computes without oneDNN, in the whole process."""
+    # `flags` would set TF32 too, and warn where there is none; programs may have frozen the attributes of backends.
+    enabled = mkldnn_enabled()
+    enable_mkldnn(False)
+    try:
+        yield
+    finally:
+        enable_mkldnn(enabled)
+
+
+@contextmanager
 def as_before(network: Any, path: list[str]) -> Iterator[None]:
     """Keeps the path of modules while a network runs, and puts back its buffers.
 
@@ -49,12 +61,9 @@ def as_before(network: Any, path: list[str]) -> Iterator[None]:
         path.pop()
 
     buffers = [(b, b.clone()) for b in network.buffers()] if modules else []
-    # `flags` would set TF32 too, and warn where there is none; programs may have frozen the attributes of backends.
-    enabled, handles = mkldnn_enabled(), []
+    handles = []
     # Hooks on all modules are of the process: nothing stands between them and the `finally` that takes them back.
     try:
-        # oneDNN has an LSTM of its own; without it the LSTM is computed cell by cell.
-        enable_mkldnn(modules and not any(isinstance(m, nn.RNNBase) for m in names))
         handles.append(module_hooks.register_module_forward_pre_hook(enter))
         handles.append(module_hooks.register_module_forward_hook(leave, always_call=True))
         with torch.no_grad(), without_fast_path():
@@ -69,4 +78,3 @@ def as_before(network: Any, path: list[str]) -> Iterator[None]:
         for t in (*network.parameters(), *network.buffers()) if modules else ():
             for mark in MARKS & set(vars(t)):
                 delattr(t, mark)
-        enable_mkldnn(enabled)

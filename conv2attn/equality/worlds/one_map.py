@@ -7,12 +7,13 @@ forgotten at each nonlinear function, and the section before it is judged alone:
 
 import math
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 
+from conv2attn.equality.worlds.call_state import without_onednn
 from conv2attn.equality.worlds.followed_calls import Calls
 from conv2attn.equality.worlds.oracles import Oracles
 from conv2attn.equality.worlds.output_shadows import outputs_apart, unchanged
@@ -70,22 +71,27 @@ def compare_sections(
     stored = [t for network in (first, second) for t in stored_tensors(network)]
     dtypes = {t.dtype.to_real() for t in [*stored, *tree_leaves((args, kwargs))] if is_number(t)}
     try:
-        plans = {id(network): common_plan(network, args, kwargs, seed) for network in (first, second)}
+        with ExitStack() as stack:
+            plans = {id(network): common_plan(network, args, kwargs, seed) for network in (first, second)}
+            if any("mkldnn_rnn" in operator for plan in plans.values() for operator, *_ in plan):
+                # oneDNN has one operator for a whole LSTM, and no rule follows it; without oneDNN torch computes cells.
+                stack.enter_context(without_onednn())
+                plans = {id(network): common_plan(network, args, kwargs, seed) for network in (first, second)}
 
-        def calls(*networks: Any) -> Calls:
-            return Calls(networks, [plans[id(network)] for network in networks], args, kwargs, seed)
+            def calls(*networks: Any) -> Calls:
+                return Calls(networks, [plans[id(network)] for network in networks], args, kwargs, seed)
 
-        if not differ:
-            # Only "equal" counts of what two worlds say; anything else, an error too, comes from the full run.
-            with suppress(Exception):
-                quick = Oracles(seed, torch.float32 if dtypes <= {torch.float32} else torch.float64, 2)
-                # It shakes the first of its networks alone: the one that rounding enters through more numbers.
-                shaken, still = sorted((first, second), key=moving_numbers, reverse=True)
-                answer = decided(calls(shaken, still), quick)
-                if answer.equal:
-                    return answer
-        worlds = 4 if dtypes <= {torch.float32, torch.float64} else 6
-        return decided(calls(first, second), Oracles(seed, worlds=worlds))
+            if not differ:
+                # Only "equal" counts of what two worlds say; anything else, an error too, comes from the full run.
+                with suppress(Exception):
+                    quick = Oracles(seed, torch.float32 if dtypes <= {torch.float32} else torch.float64, 2)
+                    # It shakes the first of its networks alone: the one that rounding enters through more numbers.
+                    shaken, still = sorted((first, second), key=moving_numbers, reverse=True)
+                    answer = decided(calls(shaken, still), quick)
+                    if answer.equal:
+                        return answer
+            worlds = 4 if dtypes <= {torch.float32, torch.float64} else 6
+            return decided(calls(first, second), Oracles(seed, worlds=worlds))
     except Unfollowed as refusal:
         return Sections(None, reason=str(refusal))
     except Exception as error:  # the network's own code, or an operator on random numbers

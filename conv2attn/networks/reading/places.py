@@ -35,8 +35,8 @@ NEARER = 0.5
 """A query stands at a key that is nearer than this share of the distance to the next one."""
 IN_MEMORY = 2**24
 """Bytes of queries, keys and values that are kept in memory while places are asked."""
-LEAK = 0.1
-"""What is off the number of an image by less than this depends on that image alone: some networks round to float32."""
+LEAK = 1e-3
+"""What is off the number of an image by less than this depends on that image alone: the response is linear to this."""
 NONE, SEVERAL = -1, -2
 """In place of the number of an image: a row responds to none, or to both."""
 NOTHING = "nothing of the input arrives here without attention"

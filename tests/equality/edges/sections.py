@@ -270,6 +270,41 @@ def test_frozen_flags_of_backends_do_not_matter(monkeypatch):
     assert torch.backends.mkldnn.enabled is before
 
 
+class Cells(nn.Module):
+    """A recurrent layer, or torch's function with its weights, which no class names."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.weights, self.size = nn.ParameterList(layer._flat_weights), layer.hidden_size
+
+    def forward(self, x):
+        zeros = x.new_zeros(1, len(x), self.size)
+        return torch.lstm(x, (zeros, zeros), list(self.weights), True, 1, 0.0, False, False, True)[0]
+
+
+class Recurrent(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x)[0]
+
+
+@pytest.mark.parametrize("other", [lambda net: Cells(net.layer), torch.jit.script], ids=["function", "script"])
+def test_a_recurrence_is_followed_by_whatever_name_it_runs(other):
+    """oneDNN has one operator for it, without a rule; planted by leaving oneDNN on."""
+    torch.manual_seed(0)
+    network, rows = Recurrent(nn.LSTM(3, 4, batch_first=True)).eval(), (torch.randn(2, 5, 3),)
+    before = torch._C._get_mkldnn_enabled()
+    answer = compare_sections(network, other(copy.deepcopy(network)).eval(), rows)
+    assert answer.equal, answer.reason
+    assert torch._C._get_mkldnn_enabled() is before
+    wrong = copy.deepcopy(network)
+    wrong.layer.bias_ih_l0.data[1] += 1e-3
+    assert compare_sections(network, other(wrong).eval(), rows).equal is False
+
+
 def test_numbers_of_an_image_of_zeros_and_ones_may_not_decide_either():
     """No mask: in worlds and in the calls that ask whether numbers change what is computed, it has other numbers."""
 

@@ -18,7 +18,7 @@ def test_the_examples_run_one_after_the_other_and_print_what_they_say(capsys):
     run(BLOCKS)
     said = [re.match(r"[\w. ]+", line.split("#")[1].strip())[0].strip() for line in printing(BLOCKS)]
     assert capsys.readouterr().out.splitlines() == said
-    assert said
+    assert len(said) == 1
 
 
 def printing(blocks: list[str]) -> list[str]:
