@@ -15,11 +15,10 @@ import flint
 import numpy as np
 from numpy.typing import NDArray
 
-from conv2attn.layers.framework.expansion import pivots
 from conv2attn.span.attention_rows import Array, AttentionRows, Whole
 from conv2attn.span.equations import Targets, portions
 from conv2attn.span.least_squares import NEGLIGIBLE
-from conv2attn.theory.bounds.dyadic import over_power_of_two
+from conv2attn.theory.bounds.dyadic import over_power_of_two, pivots
 
 FINE = 128
 """Bits that a refined dual has behind those of float64."""

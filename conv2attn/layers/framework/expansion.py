@@ -20,6 +20,7 @@ from conv2attn.layers.framework.compare import (
 from conv2attn.theory.basis import Basis, Sides, Weights, as_basis, as_matrix, basis_of, moved_to, output_sides
 from conv2attn.theory.basis.basis import field
 from conv2attn.theory.basis.operator import Operator
+from conv2attn.theory.bounds.dyadic import pivots
 from conv2attn.verdicts import Verdict
 
 
@@ -108,17 +109,6 @@ def rational(numbers: Any) -> fmpq_mat:
     """A matrix of Python integers as one of rational numbers."""
     rows, columns = numbers.shape
     return fmpq_mat(rows, columns, [fmpq(int(number)) for number in numbers.flat])
-
-
-def pivots(matrix: Any) -> list[int]:
-    """The columns of a matrix of FLINT, integers or fractions, that are independent of those before them."""
-    # Of integers FLINT also returns the denominator of the reduced matrix, which moves no pivot.
-    reduced, *_, rank = matrix.rref()
-    columns: list[int] = []
-    for row in range(rank):
-        start = columns[-1] + 1 if columns else 0
-        columns.append(next(c for c in range(start, matrix.ncols()) if reduced[row, c] != 0))
-    return columns
 
 
 def solution(rows: fmpq_mat, target: fmpq_mat) -> fmpq_mat | None:

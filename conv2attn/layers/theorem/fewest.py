@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.layers.framework.expansion import pivots
 from conv2attn.layers.theorem.convolution import Convolution, read_convolution
 from conv2attn.theory.basis import Offset
+from conv2attn.theory.bounds.dyadic import pivots
 
 TapMatrix = NDArray[np.float64]
 

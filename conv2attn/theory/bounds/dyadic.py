@@ -31,3 +31,14 @@ def integer_matrix(rows: Floats) -> tuple[flint.fmpz_mat, int]:
     mantissas, lifts, bits = dyadic(rows)
     numbers = zip(mantissas.ravel().tolist(), lifts.ravel().tolist(), strict=True)
     return flint.fmpz_mat(len(rows), rows.shape[1], [flint.fmpz(mantissa) << lift for mantissa, lift in numbers]), bits
+
+
+def pivots(matrix: flint.fmpz_mat | flint.fmpq_mat) -> list[int]:
+    """The columns of a matrix of FLINT, integers or fractions, that are independent of those before them."""
+    # Of integers FLINT also returns the denominator of the reduced matrix, which moves no pivot.
+    reduced, *_, rank = matrix.rref()
+    columns: list[int] = []
+    for row in range(rank):
+        start = columns[-1] + 1 if columns else 0
+        columns.append(next(c for c in range(start, matrix.ncols()) if reduced[row, c] != 0))
+    return columns
