@@ -143,7 +143,9 @@ def device(request):
     """
     import torch
 
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    # Not by `torch.backends.cudnn`, whose flags torch's own samples freeze for all tests that come next on a process.
+    torch._C._set_cudnn_allow_tf32(False)
+    torch.backends.cuda.matmul.allow_tf32 = False
     if request.param.startswith("imitated"):
         import imitated_device
 
