@@ -76,7 +76,8 @@ class Oracles:
         """The results of an oracle for a shadow; without a place its results need not enter both networks."""
         shape = shadow.copies[0].shape
         copies = shadow.copies if self.shakes else shadow.copies[::COPIES]
-        copies = [t.clamp(min=positive) for t in copies] if positive else copies
+        if positive and any(bool((t < positive).any()) for t in copies):
+            copies = [t.clamp(min=positive) for t in copies]
         k = torch.stack([t.reshape(-1) for t in copies[:: COPIES if self.shakes else 1]])
         q = mean_squares(copies, self.dtype) if self.shakes else torch.zeros_like(k)
         # A number that is not finite is near every other one or none, so nothing could be told of it.
@@ -110,8 +111,8 @@ class Oracles:
             match = match_in_another_order(question, tensors)
         if match is not None:
             self.turn[question.operator] = match.number + 1
-            units = match.units[match.units <= LIMIT]
-            self.worst = max(self.worst, float(units.max()) if len(units) else 0.0)
+            near = match.units.where(match.units <= LIMIT, 0.0)
+            self.worst = max(self.worst, float(near.max()) if len(near) else 0.0)
         return match
 
     def looked_up(self, question: Question, match: Match | None, place: str, second: bool) -> Tensor:

@@ -5,6 +5,7 @@ of the same numbers differ in every sign, so whatever a sum, a maximum or an ord
 of them; the caller's numbers differ from both in size.
 """
 
+import cmath
 from typing import Any
 
 import torch
@@ -100,8 +101,12 @@ def checksum(t: Tensor, most: int = MOST) -> complex:
     t = (t.to_dense() if t.layout is not torch.strided else t).detach()
     # In the order of memory, in which no copy is made.
     t = t.permute(sorted(range(t.dim()), key=t.stride, reverse=True)).flatten()
-    t = t[:: 1 + t.numel() // most].to(torch.complex128 if t.is_complex() else torch.float64)
-    return complex((t.nan_to_num(0.0, 0.0, 0.0) * ROOTS[: len(t)]).sum())
+    # A copy always, since the sum of a product may differ in its last place with where in memory the numbers lie.
+    t = t[:: 1 + t.numel() // most].to(torch.complex128 if t.is_complex() else torch.float64, copy=True)
+    weights = ROOTS[: len(t)].to(t.dtype)
+    total = complex(t.dot(weights))
+    # Only then are there numbers to leave out, or so large ones that their sum is none.
+    return total if cmath.isfinite(total) else complex(t.nan_to_num(0.0, 0.0, 0.0).dot(weights))
 
 
 def call_plan(network: Any, args: Any, kwargs: Any, factor: float, seed: int, outside: bool = False) -> Plan | None:

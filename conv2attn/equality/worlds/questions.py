@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, final
 
 import torch
@@ -28,16 +29,21 @@ class Question:
     positive: float | None = None
     results: Any = None
 
-    @property
+    @cached_property
     def masked(self) -> Tensor | None:
-        """(worlds, n) the arguments whose result is zero."""
-        return self.keys == self.positive if self.positive else None
+        """(worlds, n) the arguments whose result is zero, if there are any."""
+        masked = self.keys == self.positive if self.positive else None
+        return masked if masked is not None and bool(masked.any()) else None
 
-    @property
+    @cached_property
     def lively(self) -> Tensor:
         """(n,) the numbers that are not masked in every world."""
-        masked = self.masked
-        return torch.ones(self.keys.shape[1], dtype=torch.bool) if masked is None else ~masked.all(0)
+        return torch.ones(self.keys.shape[1], dtype=torch.bool) if self.masked is None else ~self.masked.all(0)
+
+    @cached_property
+    def sample(self) -> Tensor:
+        """The places of the first of them."""
+        return torch.nonzero(self.lively).flatten()[:SAMPLE]
 
 
 class Match(NamedTuple):
@@ -65,10 +71,9 @@ def match_in_order(question: Question, tensors: Sequence[Question], turn: int, w
 
 def lies_alike(question: Question, asked: Question) -> bool:
     """Whether of a sample of the numbers that are not masked most agree place by place."""
-    sample = torch.nonzero(question.lively).flatten()[:SAMPLE]
     if asked.keys.shape != question.keys.shape:
         return False
-    few = [t[:, sample] for each in (asked, question) for t in (each.keys, each.squares)]
+    few = [t[:, question.sample] for each in (asked, question) for t in (each.keys, each.squares)]
     return not bool(deviations(*few).median() > LIMIT)
 
 
@@ -78,11 +83,11 @@ def match_in_another_order(question: Question, tensors: Sequence[Question]) -> M
     Each number is looked up by itself. Equal numbers are refused: which is which could not be told, and one of the
     first network's that nobody asks again would not be noticed.
     """
+    # Of numbers in their places a few are too far apart, and no order mends that.
+    if any(lies_alike(question, asked) for asked in tensors):
+        return None
     k, q, here = question.keys, question.squares.double(), torch.nonzero(question.lively).flatten()
     for number, asked in enumerate(tensors):
-        # Of numbers in their places a few are too far apart, and no order mends that.
-        if lies_alike(question, asked):
-            continue
         keys, squares = asked.keys, asked.squares.double()
         # The sums differ by less than the sum of what rounding makes, unless the numbers are others.
         if keys.shape != k.shape or bool(((keys - k).sum(1).abs() > LIMIT * (squares + q).sqrt().sum(1)).any()):

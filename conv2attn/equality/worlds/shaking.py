@@ -48,25 +48,27 @@ def shaken_again(copies: Sequence[Tensor], unit: float, seed: int, dtype: torch.
     if copies[0].is_complex():
         parts = [torch.view_as_real(t.resolve_conj()).contiguous() for t in copies]
         return [torch.view_as_complex(t) for t in shaken_again(parts, unit, seed, dtype)]
-    stored = copies[1].dtype == torch.float32 and copies[1] is copies[-1]
-    exact = are_exact(copies[1] if stored else copies[0], unit)
-    generator, count = torch.Generator().manual_seed(seed), exact.numel()
-
+    count, generator = copies[0].numel(), torch.Generator().manual_seed(seed)
     tile = max(1, min(count, TILE))
 
     def drawn() -> Tensor:
         return torch.rand(tile // 4 + 1, 4, generator=generator, device="cpu")
 
-    def repeated(t: Tensor) -> Tensor:
-        return t.flatten()[:tile].repeat(-(-count // tile))[:count].view(exact.shape)
-
     signs = drawn().sub_(0.5).sign_().mul_(unit * GAIN[dtype])
-    out, move = [copies[0]], torch.empty(0)
-    for i, copy in enumerate(copies[1:]):
+    move, moves = signs, list[Tensor]()
+    for i in range(len(copies) - 1):
         # Moves come in pairs around one unit, m and 2 - m: their mean is the same for every number.
         move = 2 - move if i % 2 else drawn().add_(0.5)
-        if i == 0 or copy is not copies[i]:
-            rest = copy.to(dtype)
-            loose = rest.masked_fill(exact, 0.0)
-        out.append(torch.addcmul(rest, loose, repeated(signs * move * HADAMARD[i].roll(seed)).to(dtype)))
-    return out
+        moves.append((signs * move * HADAMARD[i].roll(seed)).flatten()[:tile].to(dtype))
+    # Tile by tile, so that what is computed on the way to a copy stays in the cache.
+    out = [torch.empty(copies[0].shape, dtype=dtype) for _ in moves]
+    stored = copies[1].dtype == torch.float32 and copies[1] is copies[-1]
+    tiles = [zip(*(t.flatten().split(tile) for t in several), strict=True) for several in (copies, out)]
+    for (true, *olds), news in zip(*tiles, strict=True):
+        exact, old, loose = are_exact(olds[0] if stored else true, unit), true, true
+        for i, new in enumerate(news):
+            if i == 0 or copies[i + 1] is not copies[i]:
+                old = olds[i].to(dtype)
+                loose = old.masked_fill(exact, 0.0)
+            torch.addcmul(old, loose, moves[i][: len(old)], out=new)
+    return [copies[0], *out]

@@ -17,23 +17,25 @@ Chunk = tuple[Tensor, Tensor, Tensor]  # (arguments, mean squares, results), eac
 def mean_squares(copies: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     """The mean square of what shaking changes, (worlds, n)."""
     out = []
-    for group in groups_of(copies):
-        true = group[0].to(dtype)
-        total = torch.zeros_like(true)
-        for t in group[1:]:
-            move = t - true
-            total.addcmul_(move, move, value=1 / (SHAKES * GAIN[dtype] ** 2))
+    for true, *shaken in groups_of(copies):
+        true = true.to(dtype)
+        total, move = torch.zeros_like(true), torch.empty_like(true)
+        # Repetitions of one copy are one tensor.
+        for t in {id(t): t for t in shaken}.values():
+            torch.sub(t, true, out=move)
+            times = sum(t is each for each in shaken)
+            total.addcmul_(move, move, value=times / (SHAKES * GAIN[dtype] ** 2))
         # The product of the means along all axes: what the image, channel, row and column have in common.
-        alike = mean = total.mean()
-        for d in range(total.dim()):
-            others = [i for i in range(total.dim()) if i != d]
-            alike = alike * (total.mean(others, keepdim=True) / mean)
+        axes, rows = range(total.dim()), total.mean(-1, keepdim=True)
+        mean = alike = rows.mean()
+        for d in axes:
+            along = total if d == axes[-1] else rows
+            alike = alike * (along.mean([i for i in axes if i != d], keepdim=True) / mean).nan_to_num_(0.0)
         # At most 256 times its own square: what is exact stays exact.
-        alike = torch.minimum(alike.nan_to_num(0.0).expand_as(total), 256 * total)
-        total = total.lerp(alike, SHARE)
+        total.lerp_(torch.minimum(alike, torch.mul(total, 256, out=move), out=move), SHARE)
         if GAIN[dtype] > 1:
             # Less what storing the shaken number itself makes, else small differences would be forgiven.
-            total = total.sub_(true.mul_(2.0**-24 / GAIN[dtype]).square_()).clamp_(min=0.0)
+            total.addcmul_(true, true, value=-((2.0**-24 / GAIN[dtype]) ** 2)).clamp_(min=0.0)
         out.append(total.reshape(-1))
     return torch.stack(out)
 
@@ -46,7 +48,7 @@ def deviations(first: Tensor, squares: Tensor, second: Tensor, others: Tensor) -
     """
     out = torch.zeros(second.shape[1], dtype=others.dtype)
     for a, b, s, t in zip(first, second, squares, others, strict=True):
-        out = torch.maximum(out, (a - b).to(t.dtype).abs_().div_(tolerance(s, t, a.to(t.dtype))))
+        torch.maximum(out, (a - b).to(t.dtype).abs_().div_(tolerance(s, t, a.to(t.dtype))), out=out)
     return out
 
 
