@@ -221,6 +221,25 @@ def test_a_difference_in_few_numbers_is_not_called_another_function():
     assert "arguments differ" in place.what
 
 
+def test_a_last_operator_that_changes_nothing_is_the_place():
+    """Without its bias the output is a tensor of the first network too, but not its output."""
+
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer, self.head = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.head(self.layer(x)[0])
+
+    first, second = Recurrent().eval(), Recurrent().eval()
+    nn.init.zeros_(second.head.bias)
+    place = compare_sections(first, second, (torch.randn(2, 5, 3),)).place
+    assert place is not None
+    assert place.second.startswith("head (Linear)")
+
+
 class Steering(nn.Module):
     def forward(self, x):
         return x if x.sum() > 0 else x * 2
