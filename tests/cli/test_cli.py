@@ -9,14 +9,14 @@ import resource
 import shlex
 import subprocess
 import sys
-from contextlib import chdir, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 from commands import LAYERS, SIZE, call, options_of, refused, save_residual
+from refusals.written import NETWORK
 from torch import nn
-from wrong_calls import CALLS, NETWORK, write_files
 
 import conv2attn
 from conv2attn.cli import Written, main
@@ -84,28 +84,6 @@ def test_existing_files_are_kept(folder):
     assert (folder / "report.json").read_text() == "mine too"
     assert not (folder / "new.pt").exists()
     assert call("convert", "net.pt", *SIZE, "--force").exit_code == 0
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """A folder with the files that the wrong calls name."""
-    folder = tmp_path_factory.mktemp("wrong")
-    with chdir(folder):
-        write_files()
-    return folder
-
-
-def contents(folder):
-    """Every file of a folder with its bytes."""
-    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
-
-
-@pytest.mark.parametrize("words", CALLS)
-def test_a_wrong_call_is_refused_in_one_sentence_and_changes_nothing(words, files):
-    before = contents(files)
-    with chdir(files):
-        refused(*shlex.split(words), match=CALLS[words])
-    assert contents(files) == before
 
 
 @contextmanager

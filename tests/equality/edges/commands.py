@@ -91,19 +91,6 @@ def test_every_resnet_is_certified_and_passes_the_second_look(tmp_path, monkeypa
     assert (found["verdict"], found["wrong"], found["log2_chance"] < -40) == ("holds", [], True)
 
 
-def test_other_files_are_one_sentence(files):
-    refused("verify", "net.pt", "soft.pt", *SIZE, "--save-input", "no/such.npz", match="C2A301 no is not a folder")
-    refused("recheck", "none.json", match="none.json does not exist")
-    assert call("verify").exit_code == 2
-
-
-def test_what_is_read_is_never_overwritten(files):
-    before = (files / "right.pt").read_bytes()
-    told = "right.pt is read by this call, and would be overwritten. Name another file."
-    refused("convert", "right.pt", "-o", "right.pt", "--force", match=told)
-    assert (files / "right.pt").read_bytes() == before
-
-
 def test_a_folder_that_takes_no_files_is_refused_before_any_work(files, monkeypatch):
     monkeypatch.setattr("os.access", lambda path, mode: mode == os.R_OK)
     told = "C2A301 r.json cannot be written: its folder takes no files from this user"
@@ -159,13 +146,3 @@ def test_a_network_that_flips_like_its_input_is_symmetric(tmp_path):
     torch.save(conv, tmp_path / "net.pt")
     assert call("symmetric", tmp_path / "net.pt", "--flip", "--input-size", "1x6x7").exit_code == 0
     assert call("symmetric", tmp_path / "net.pt", "--shift", "0,1", "--input-size", "1x6x7").exit_code == 1
-
-
-def test_symmetric_wants_one_movement_of_as_many_axes_as_the_input(tmp_path):
-    torch.save(torch.nn.Conv2d(1, 2, 3), tmp_path / "net.pt")
-    file, size = tmp_path / "net.pt", ("--input-size", "1x6x7")
-    refused("symmetric", file, *size, match="C2A004 none of shift, flip and permute is passed")
-    refused("symmetric", file, *size, "--flip", "--permute", match="C2A004 2 of shift, flip and permute")
-    refused("symmetric", file, *size, "--shift", "1", match="is not a number for each of 2 axes")
-    refused("symmetric", file, *size, "--shift", "1;0", match="is not whole numbers with a comma between them")
-    refused("symmetric", file, "--flip", match="C2A005 nothing says how large an image")

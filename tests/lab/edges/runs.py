@@ -1,6 +1,6 @@
 """Runs that cannot be: refused in a sentence with a code, before anything is written.
 
-Laws of tests/lab are of runs that end well. Wrong calls are rows of tests/wrong_calls.py.
+Laws of tests/lab are of runs that end well. Wrong calls are rows of tests/refusals/training.py.
 """
 
 import json
