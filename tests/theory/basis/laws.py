@@ -14,7 +14,6 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import conv2attn.theory.basis
-from conv2attn.errors import GeometryError, UnsupportedError, UsageError
 from conv2attn.layers.theorem import read_convolution
 from conv2attn.testing import (
     LAWS,
@@ -407,56 +406,6 @@ def test_the_bias_of_a_composition_varies_only_where_the_second_layer_pads():
     bias = compose(as_basis(read_convolution(second)), as_basis(read_convolution(first)), (5, 6)).weights.bias
     assert len(bias[0, 1:-1, 1:-1].unique()) == 1
     assert len(bias.unique()) > 1
-
-
-def test_channels_that_do_not_fit_are_not_composed():
-    layer = as_basis(read_convolution(torch.nn.Conv1d(2, 3, 1)))
-    with pytest.raises(UsageError, match="C2A120 the second layer reads 2 channels, the first gives 3"):
-        compose(layer, layer, (4,))
-
-
-def test_operators_without_a_rule_are_named():
-    for operation in (lambda: as_matrix("shift", (2,)), lambda: output_sides(3, (2,))):
-        with pytest.raises(UnsupportedError, match=r"C2A110 .* has no rule for"):
-            operation()
-    with pytest.raises(UnsupportedError, match="C2A110 apply has no rule for object"):
-        apply(object(), torch.ones(2), (2,))
-    with pytest.raises(UnsupportedError, match="C2A101 Linear cannot be read"):
-        as_basis(torch.nn.Linear(1, 1))
-
-
-def test_grids_that_are_too_small_are_refused():
-    with pytest.raises(
-        GeometryError, match=r"C2A121 the padded grid \(6, 9\) is smaller than the dilated kernel \(7, 3\)"
-    ):
-        Sites.of_kernel((4, 3), (1, 1), (2, 1)).count((6, 9))
-    with pytest.raises(GeometryError, match=r"C2A121 reflect padding by \(2, 0\) needs a longer axis than 2 pixels"):
-        Padding((2,), (0,), "reflect").pad(torch.ones(1, 1, 2))
-    with pytest.raises(GeometryError, match=r"C2A121 circular padding by \(0, 3\)"):
-        as_matrix(Padding((0,), (3,), "circular"), (2,))
-    with pytest.raises(GeometryError, match=r"C2A121 zeros padding by \(1, 1\) needs a longer axis than 0 pixels"):
-        Padding((1,), (1,)).source(0, 0)
-    with pytest.raises(GeometryError, match=r"C2A121 matrices \(1, 1, 3\) do not map \(2,\)"):
-        as_matrix(Dense(torch.ones(1, 1, 3), (1,)), (2,))
-    with pytest.raises(UsageError, match="C2A104 padding_mode='mirror' is not one of zeros, reflect"):
-        Padding((1,), (1,), "mirror")
-    with pytest.raises(UsageError, match="C2A104 padding_mode='reflect' of a zero-stuffed grid"):
-        Padding((1, 1), (1, 1), "reflect", (1, 2))
-
-
-CUT = {
-    "an offset of more axes": lambda: Sites((1,), (0,), (0,)).view((5,), (1, 2)),
-    "a form of queries with fewer axes": lambda: Form.of(Padding.none(2), Sites.everywhere(1)),
-    "a form of queries with more axes behind": lambda: Form.of(Padding.none(1), Sites((1,), (0,), (0, 0))),
-    "a form of a padding with more axes behind": lambda: Form.of(Padding((0,), (0, 0)), Sites.everywhere(1)),
-    "a padding with more axes behind": lambda: Padding((1,), (1, 1)).pad(torch.ones(1, 1, 5)),
-}
-
-
-@pytest.mark.parametrize("name", CUT)
-def test_axes_and_terms_without_a_partner_are_refused(name):
-    with pytest.raises(ValueError, match="zip"):
-        CUT[name]()
 
 
 def test_descriptions_without_tensors_are_compared_by_value():

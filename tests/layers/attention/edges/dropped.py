@@ -5,8 +5,6 @@ import torch
 from layers.attention.edges.equations import layer_with
 from torch.nn import functional as F
 
-from conv2attn.errors import EngineError, UsageError
-from conv2attn.layers.attention import ENGINES, set_engine
 from conv2attn.layers.attention.engines.channels import project
 from conv2attn.testing import assert_same_output
 
@@ -39,16 +37,3 @@ def test_chunks_draw_their_masks_again_in_the_backward_pass():
         return torch.func.functional_call(layer, {"encoding.center": center}, (IMAGE,))
 
     assert torch.autograd.gradcheck(output, layer.encoding.center.clone().requires_grad_())
-
-
-def test_engines_that_form_no_weights_refuse():
-    layer = layer_with(dropout=0.5).train()
-    for engine in set(ENGINES) - {"auto", "dense"}:
-        with pytest.raises(EngineError, match="it drops weights of its attention in training, each for itself"):
-            set_engine(layer, engine)(IMAGE)
-
-
-@pytest.mark.parametrize("dropout", [-0.1, 1.0, float("nan")])
-def test_dropout_is_a_probability(dropout):
-    with pytest.raises(UsageError, match=r"C2A001 dropout=.* is not from 0 to below 1"):
-        layer_with(dropout=dropout)

@@ -60,11 +60,3 @@ def test_a_size_that_is_asked_for_is_seen_by_vmap_and_by_a_symbolic_trace():
     network = convert(model)
     assert torch.equal(fx.symbolic_trace(network)(image), model(image))
     assert torch.equal(torch.vmap(network)(image[None]), model(image)[None])
-
-
-def test_what_torch_fx_and_torch_jit_cannot_follow_is_refused_in_a_sentence():
-    layer = convert(nn.Conv2d(3, 4, 3))
-    with pytest.raises(EngineError, match=r"C2A203 torch\.fx follows no values"):
-        fx.symbolic_trace(layer)
-    with pytest.raises(EngineError, match=r"C2A203 torch\.jit\.script does not follow"):
-        torch.jit.script(nn.Sequential(layer))

@@ -9,21 +9,18 @@ from hypothesis import strategies as st
 from torch import nn
 
 from conv2attn import convert
-from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.errors import UnsupportedError
 from conv2attn.layers.framework import compare, from_torch, to_torch
 from conv2attn.layers.theorem import read_convolution
 from conv2attn.testing import assert_same_output, convolutions, images_for, smallest_sides
 from conv2attn.theory.basis import (
     Basis,
-    Chebyshev,
     Combination,
     Dense,
-    Graph,
     Padding,
     Shift,
     Sites,
     Weights,
-    adjacency,
     as_affine_map,
     as_basis,
     as_matrix,
@@ -92,10 +89,6 @@ def test_the_difference_of_two_maps_is_that_of_their_worst_input(first, second, 
 def test_nothing_else_passes_for_the_same_map():
     taps = torch.ones(1, 2, 2, dtype=torch.float64)
     one = basis_of(Shift(((0,),)), Weights(None, taps), 1)
-    with pytest.raises(UsageError, match="C2A120 channels and queries"):
-        compare(one, basis_of(Shift(((0,),)), Weights(None, taps[:, :1]), 1), (4,))
-    with pytest.raises(UsageError, match="C2A001 tolerance=nan"):
-        compare(one, one, (4,), float("nan"))
     nan = basis_of(Shift(((0,),)), Weights(None, taps * torch.nan), 1)
     for pair in ((nan, one), (one, nan), (nan, nan)):
         assert compare(*pair, (4,), 1e9).verdict is Verdict.UNDECIDED
@@ -192,21 +185,6 @@ def test_depthwise_separable_pairs_are_one_basis_and_come_back(options):
     assert_same_output(evaluate(separable, image).detach(), back(image).detach(), 1e-12)
     found = compare(as_basis(back), separable, (5, 6), 1e-11)
     assert (found.verdict, found.strength) == (Verdict.HOLDS, Strength.BOUNDED)
-
-
-def test_what_torch_has_no_layer_for_is_refused():
-    taps = Weights(None, torch.ones(3, 1, 1))
-    chebyshev = Chebyshev(adjacency(Graph(torch.tensor([[0], [1]]), 2)), 2)
-    with pytest.raises(UnsupportedError, match=r"C2A110 no layer of torch\.nn has the operators of a Chebyshev"):
-        to_torch(basis_of(chebyshev, taps, 1))
-    beyond = Basis(Shift(((2,), (0,), (1,))), taps, Padding((1,), (1,), "reflect"), Sites.everywhere(1))
-    with pytest.raises(UnsupportedError, match="C2A101 shifts that reach beyond reflect padding"):
-        to_torch(beyond)
-    with pytest.raises(UnsupportedError, match="C2A110 Linear is no layer"):
-        to_torch(nn.Linear(1, 1))
-    for pair in (nn.Sequential(nn.Conv1d(1, 1, 1)), nn.Sequential(nn.Conv1d(1, 1, 1), nn.Conv1d(1, 1, 3))):
-        with pytest.raises(UnsupportedError, match="C2A101 only a convolution and a 1x1 convolution"):
-            as_basis(pair)
 
 
 @pytest.mark.parametrize("batch_first", [True, False])

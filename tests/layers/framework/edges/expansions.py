@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.errors import UsageError
 from conv2attn.layers.framework import BasisConvolution, expand, to_torch
 from conv2attn.theory.basis import Dense, Shift, as_basis, compose_shifts, evaluate, terms
 from conv2attn.verdicts import Verdict
@@ -70,14 +70,6 @@ def test_two_kernels_of_three_make_one_of_five():
     assert torch.equal(layer(image), second(first(image)))
 
 
-def test_what_does_not_compose_to_one_convolution_is_refused():
-    conv, scattered = nn.Conv2d(2, 2, 3), nn.ConvTranspose2d(2, 2, 3, stride=2)
-    with pytest.raises(UsageError, match="C2A007 the second layer is not a family of shifts of pixels"):
-        compose_shifts(as_basis(scattered), as_basis(conv))
-    with pytest.raises(UsageError, match="C2A120 the second layer reads 3 channels, the first gives 2"):
-        compose_shifts(as_basis(nn.Conv2d(3, 2, 1)), as_basis(conv))
-
-
 @pytest.mark.parametrize(
     "pool",
     [nn.AvgPool1d(2), nn.AvgPool2d(2), nn.AvgPool2d((3, 2), 2, (1, 1), divisor_override=5), nn.AvgPool3d(2, 1, 1)],
@@ -87,12 +79,6 @@ def test_average_pooling_is_a_basis_of_shifts(pool):
     sides = (7, 6, 5)[: int(type(pool).__name__[-2])]
     image = torch.randn(2, 3, *sides)
     torch.testing.assert_close(evaluate(as_basis(pool, 3), image), pool(image))
-
-
-@pytest.mark.parametrize("options", [{"ceil_mode": True}, {"padding": 1, "count_include_pad": False}])
-def test_average_pooling_with_other_divisors_at_the_border_is_refused(options):
-    with pytest.raises(UnsupportedError, match="C2A101 AvgPool2d divides by other numbers at the border"):
-        as_basis(nn.AvgPool2d(2, **options))
 
 
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=9, unique=True), st.integers(0, 8))
@@ -122,15 +108,6 @@ def test_every_map_has_one_expansion_in_a_basis_of_all_matrices():
     assert (fewer.verdict, fewer.unique) == (Verdict.REFUTED, True)
     doubled = expand(layer, Dense(operators.matrix[[0, 1, 2, 3, 4, 5, 0]], (3,)), sides=(2,))
     assert (doubled.verdict, doubled.unique) == (Verdict.HOLDS, False)
-
-
-def test_operators_with_other_queries_or_numbers_that_are_not_finite_are_refused():
-    with pytest.raises(UsageError, match=r"C2A120 the operators have queries \(5, 5\) at sides \(5, 5\)"):
-        expand(nn.Conv2d(1, 1, 3), AROUND, sides=(5, 5))
-    conv = nn.Conv2d(1, 1, 3, padding=1)
-    nn.init.constant_(conv.weight, torch.inf)
-    with pytest.raises(UsageError, match="C2A001 an operator or a weight is not finite"):
-        expand(conv, AROUND, sides=(5, 5))
 
 
 PADDED = {

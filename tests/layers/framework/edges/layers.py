@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.errors import UsageError
 from conv2attn.layers.framework import (
     AttentionConvolution,
     BasisConvolution,
@@ -203,51 +203,6 @@ def test_attention_is_a_basis_once_its_image_is_known():
         assert_same_output(
             evaluate(layer.basis(image, None, mask), image).detach(), layer(image, None, mask).detach(), ROUNDING
         )
-
-
-def test_what_is_no_multi_head_attention_is_refused():
-    for options in ({"add_zero_attn": True}, {"add_bias_kv": True}):
-        with pytest.raises(UnsupportedError, match="C2A101 MultiheadAttention with extra keys"):
-            from_torch(nn.MultiheadAttention(8, 2, **options))
-    attention = type("Scaled", (nn.MultiheadAttention,), {"forward": lambda self, *tokens: tokens})(8, 2)
-    with pytest.raises(UnsupportedError, match="C2A106 Scaled has a forward of its own"):
-        from_torch(attention)
-    hooked = nn.MultiheadAttention(8, 2)
-    hooked.register_forward_hook(lambda *call: None)
-    with pytest.raises(UnsupportedError, match="C2A106 MultiheadAttention has hooks"):
-        from_torch(hooked)
-    with pytest.raises(UnsupportedError, match="C2A101 Linear cannot be read as an attention convolution"):
-        from_torch(nn.Linear(1, 1))
-    with pytest.raises(UnsupportedError, match="C2A110 MultiheadAttention is a softmax of dot products"):
-        to_torch(AttentionConvolution(BiAffine(None, torch.ones(1, 2)), torch.ones(1, 2, 2)))
-    with pytest.raises(UnsupportedError, match="C2A110 a bi-affine mechanism without any"):
-        AttentionConvolution(BiAffine(), torch.ones(1, 2, 2))(torch.ones(1, 2, 3))
-    layer = AttentionConvolution(Quadratic(torch.zeros(1, 1), torch.ones(1)), torch.ones(1, 2, 2))
-    with pytest.raises(UnsupportedError, match="C2A110 quadratic positions score all pairs"):
-        layer(torch.ones(1, 2, 5), None, pattern_of(Graph(EDGES, 5)))
-    with pytest.raises(UsageError, match="C2A007 groups=2 divides not all"):
-        BasisConvolution(3, 4, 1, groups=2)
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-def test_masks_and_images_that_do_not_fit_are_refused(sparse):
-    """A mask of booleans would be added as zeros and ones: libraries read True as either, so neither is guessed."""
-    layer, image = from_torch(nn.MultiheadAttention(8, 2)), torch.randn(3, 8, 6)
-    given = [pattern_of(Graph(EDGES, 4))] if sparse else [torch.zeros(6, 5), torch.zeros(4, 2, 6, 6)]
-    for mask in [
-        *given,
-        *([] if sparse else [torch.ones(6, 6).bool(), torch.ones(6, 6).int(), torch.zeros(1, 3, 2, 6, 6)]),
-    ]:
-        with pytest.raises(UsageError, match="C2A122 a mask"):
-            layer(image, None, mask)
-    with pytest.raises(UsageError, match="C2A120 an image of 7 channels, where heads read 8"):
-        layer(image[:, :7], None, pattern_of(Graph(EDGES, 6)) if sparse else None)
-    with pytest.raises(UsageError, match="C2A002 join='product' is none of"):
-        AttentionConvolution(layer.mechanism, layer.value, join="product")
-    with pytest.raises(UsageError, match="C2A002 join='mean' is none of"):
-        AttentionConvolution(layer.mechanism, layer.value, layer.output, join="mean")
-    with pytest.raises(UsageError, match="C2A001 sizes 4, 4, 2, None, -1, 1 are too small"):
-        BasisConvolution(4, 4, 2, rank=-1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])

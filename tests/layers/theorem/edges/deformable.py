@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.layers.theorem import deformable_as_attention
 from conv2attn.theory.bounds import leaked_mass
 
@@ -107,17 +106,3 @@ def test_the_offsets_and_the_weights_train():
     layer(torch.randn(2, 2, 5, 6)).square().sum().backward()
     for name in ("query", "query_bias", "weight", "bias"):
         assert layer.get_parameter(name).grad.abs().sum() > 0, name
-
-
-def test_what_is_no_pair_of_this_kind_is_refused():
-    conv = nn.Conv2d(2, 3, 3, padding=1)
-    for mover, other, kind, words in (
-        (nn.Conv2d(2, 18, 3), conv, UnsupportedError, "C2A101 offsets by a kernel"),
-        (nn.Conv2d(2, 18, 3, 2, 1), nn.Conv2d(2, 3, 3, 2, 1), UnsupportedError, "C2A101 offsets by a kernel"),
-        (nn.Conv2d(2, 9, 1), conv, UsageError, "C2A007 offsets 2->9"),
-        (nn.Conv2d(2, 18, 1, stride=2), conv, UsageError, "C2A007 offsets 2->18"),
-        (nn.Conv2d(2, 18, 1), nn.Conv2d(2, 3, 3), UnsupportedError, r"C2A101 padding \(0, 0\) in front"),
-        (nn.Conv2d(2, 18, 1), nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"), UnsupportedError, "reflect"),
-    ):
-        with pytest.raises(kind, match=words):
-            deformable_as_attention(mover, other)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
 import conv2attn
-from conv2attn.errors import GeometryError, UnsupportedError, UsageError
+from conv2attn.errors import UnsupportedError
 from conv2attn.layers.theorem import DepthToSpace, SpaceToDepth, as_patches, module_of, read_convolution
 from conv2attn.verdicts import Strength, Verdict
 
@@ -124,25 +124,3 @@ def test_code_around_a_layer_is_not_read_away_with_its_patch_tokens(way):
     finally:
         if hook is not None:
             hook.remove()
-
-
-def test_sides_that_are_not_whole_patches_are_refused():
-    with pytest.raises(GeometryError, match=r"sides \(6, 5\) are not whole patches"):
-        SpaceToDepth((2, 2))(torch.randn(1, 1, 6, 5))
-
-
-@pytest.mark.parametrize(
-    ("conv", "patch", "error"),
-    [
-        (nn.Conv2d(1, 1, 3), 2, UnsupportedError),
-        (nn.Conv2d(1, 1, 3, stride=2, padding=1), 3, UnsupportedError),
-        (nn.Conv2d(1, 1, 3, padding=1, padding_mode="reflect"), 2, UnsupportedError),
-        (nn.Conv2d(1, 1, 3, padding=1), (2,), UsageError),
-        (nn.Conv2d(1, 1, 3, padding=1), 0, UsageError),
-        (nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU()), 1, UnsupportedError),
-        (nn.ReLU(), 1, UnsupportedError),
-    ],
-)
-def test_what_is_not_whole_patches_is_refused(conv, patch, error):
-    with pytest.raises(error):
-        conv2attn.convert(conv, patch=patch)

@@ -1,21 +1,18 @@
 """Graphs: each family is the formula of its paper, written with dense matrices, and degenerate graphs are graphs."""
 
 import math
-from itertools import combinations
 
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from conv2attn.errors import GeometryError, UsageError
 from conv2attn.testing import assert_same_output
 from conv2attn.theory.basis import (
     Chebyshev,
     Graph,
     Pattern,
     Powers,
-    Shift,
     Sparse,
     Weights,
     adjacency,
@@ -23,7 +20,6 @@ from conv2attn.theory.basis import (
     as_matrix,
     basis_of,
     chebyshev,
-    combine,
     compose,
     compose_filters,
     entries,
@@ -243,54 +239,7 @@ def test_no_term_at_all_leaves_the_bias():
     )
 
 
-def test_only_polynomials_of_one_operator_compose_to_one():
-    step, other, taps = *(adjacency(Graph(EDGES, 5)) for _ in "12"), Weights(None, torch.ones(3, 1, 1))
-    filters = [basis_of(family, taps, 1) for family in (Chebyshev(step, 2), Powers(step, 2), Powers(other, 2), step)]
-    for second, first in combinations(filters, 2):
-        for pair in ((second, first), (first, second)):
-            with pytest.raises(UsageError, match="C2A007 filters compose to one"):
-                compose_filters(*pair, (5,))
-
-
 ONE = basis_of(adjacency(GRAPH), Weights(None, torch.ones(1, 1, 2)), 1)
-UNFIT = [
-    (lambda: Sparse.from_edges(torch.tensor([[7], [0]]), torch.ones(1), 5), "an edge has the key 7, and there are 5"),
-    (lambda: Pattern.sorted(torch.zeros(2).long(), torch.zeros(3).long(), (5, 5)), "queries .* are no pairs"),
-    (lambda: Pattern.sorted(*torch.zeros(2, 2, 1).long(), (5, 5)), "queries .* are no pairs"),
-    *((lambda node=node: Graph(torch.tensor([[node], [0]]), 5), f"an edge has the node {node}") for node in (7, -1)),
-    *(
-        (lambda edges=edges: Graph(edges, 5), r"edges are int64 of shape \(2, edges\), and not torch")
-        for edges in (EDGES.int(), EDGES.double(), EDGES[:1], EDGES[0])
-    ),
-    (lambda: Graph(EDGES, 5, torch.ones(6)), r"7 edges have weights \(6,\)"),
-    (lambda: relations(GRAPH, torch.zeros(2), 2), r"7 edges have kinds \(2,\)"),
-    (lambda: relations(GRAPH, torch.arange(7) % 3, 2), "an edge has the kind 2, and there are 2"),
-    *(
-        (lambda rule=rule: rule(Shift(((0, 1),)), torch.ones(1, 1, 4), (4,)), r"shifts by \(\(0, 1\),\) are not those")
-        for rule in (apply, combine)
-    ),
-    (lambda: apply(adjacency(GRAPH), torch.ones(1, 4), (4,)), "edges between"),
-    (lambda: Sparse.from_edges(EDGES, torch.ones(6), 5), "7 edges have weights"),
-    (lambda: apply(Chebyshev(adjacency(GRAPH), -1), torch.ones(1, 5), (5,)), ".* have no polynomials of order -1"),
-    (lambda: combine(Chebyshev(Shift(((0,), (1,))), 2), torch.ones(3, 1, 4), (4,)), "2 operators from"),
-    (
-        lambda: evaluate(basis_of(ONE.operators, Weights(None, torch.ones(2, 1, 2)), 1), torch.ones(1, 2, 5)),
-        "a basis of 1 operators for 2 channel matrices",
-    ),
-]
-
-
-@pytest.mark.parametrize(("call", "words"), UNFIT)
-def test_structures_that_do_not_fit_are_refused(call, words):
-    with pytest.raises((GeometryError, UsageError), match=f"C2A122 {words}"):
-        call()
-
-
-def test_orders_and_images_that_do_not_fit_are_refused():
-    with pytest.raises(UsageError, match="C2A002 order='rows' is not one of mixing, channels, map, auto"):
-        evaluate(ONE, torch.ones(1, 2, 5), "rows")
-    with pytest.raises(UsageError, match="C2A120 an image of 3 channels, where the layer reads 2"):
-        evaluate(ONE, torch.ones(1, 3, 5))
 
 
 def test_a_node_without_edges_shares_nothing_and_has_no_gradient():

@@ -1,0 +1,107 @@
+"""Maps of tokens, and graphs, that do not fit."""
+
+from itertools import combinations, permutations
+
+import torch
+from theory.basis.edges.graphs import EDGES, GRAPH, ONE
+from torch import nn
+
+from conv2attn.errors import GeometryError, UnsupportedError, UsageError
+from conv2attn.theory.basis import (
+    Chebyshev,
+    Dense,
+    Form,
+    Graph,
+    Padding,
+    Pattern,
+    Powers,
+    Shift,
+    Sites,
+    Sparse,
+    Weights,
+    adjacency,
+    apply,
+    as_basis,
+    as_matrix,
+    basis_of,
+    combine,
+    compose,
+    compose_filters,
+    evaluate,
+    output_sides,
+    relations,
+)
+
+TAPS, STEP, OTHER = Weights(None, torch.ones(3, 1, 1)), adjacency(GRAPH), adjacency(GRAPH)
+FILTERS = [basis_of(family, TAPS, 1) for family in (Chebyshev(STEP, 2), Powers(STEP, 2), Powers(OTHER, 2), STEP)]
+FIVE, ONCE, WIDER = torch.ones(1, 1, 5), Sites((1,), (0,), (0,)), Sites.everywhere(1)
+
+REFUSALS = {
+    UsageError: {
+        "C2A120 the second layer reads 2 channels, the first gives 3": lambda: compose(
+            *[as_basis(nn.Conv1d(2, 3, 1))] * 2, (4,)
+        ),
+        "C2A104 padding_mode='mirror' is not one of zeros, reflect": lambda: Padding((1,), (1,), "mirror"),
+        "C2A104 padding_mode='reflect' of a zero-stuffed grid": lambda: Padding((1, 1), (1, 1), "reflect", (1, 2)),
+        "C2A002 order='rows' is not one of mixing, channels, map, auto": lambda: evaluate(
+            ONE, torch.ones(1, 2, 5), "rows"
+        ),
+        "C2A120 an image of 3 channels, where the layer reads 2": lambda: evaluate(ONE, torch.ones(1, 3, 5)),
+        "C2A007 filters compose to one": [
+            lambda pair=pair: compose_filters(*pair, (5,))
+            for both in combinations(FILTERS, 2)
+            for pair in permutations(both)
+        ],
+        "C2A122 an edge has the key 7, and there are 5": lambda: Sparse.from_edges(
+            torch.tensor([[7], [0]]), torch.ones(1), 5
+        ),
+        "C2A122 queries .* are no pairs": [
+            lambda: Pattern.sorted(torch.zeros(2).long(), torch.zeros(3).long(), (5, 5)),
+            lambda: Pattern.sorted(*torch.zeros(2, 2, 1).long(), (5, 5)),
+        ],
+        "C2A122 an edge has the node 7": lambda: Graph(torch.tensor([[7], [0]]), 5),
+        "C2A122 an edge has the node -1": lambda: Graph(torch.tensor([[-1], [0]]), 5),
+        r"C2A122 edges are int64 of shape \(2, edges\), and not torch": [
+            lambda edges=edges: Graph(edges, 5) for edges in (EDGES.int(), EDGES.double(), EDGES[:1], EDGES[0])
+        ],
+        r"C2A122 7 edges have weights \(6,\)": lambda: Graph(EDGES, 5, torch.ones(6)),
+        r"C2A122 7 edges have kinds \(2,\)": lambda: relations(GRAPH, torch.zeros(2), 2),
+        "C2A122 an edge has the kind 2, and there are 2": lambda: relations(GRAPH, torch.arange(7) % 3, 2),
+        r"C2A122 shifts by \(\(0, 1\),\) are not those": [
+            lambda rule=rule: rule(Shift(((0, 1),)), torch.ones(1, 1, 4), (4,)) for rule in (apply, combine)
+        ],
+        "C2A122 edges between": lambda: apply(STEP, torch.ones(1, 4), (4,)),
+        "C2A122 7 edges have weights": lambda: Sparse.from_edges(EDGES, torch.ones(6), 5),
+        "C2A122 .* have no polynomials of order -1": lambda: apply(Chebyshev(STEP, -1), torch.ones(1, 5), (5,)),
+        "C2A122 2 operators from": lambda: combine(Chebyshev(Shift(((0,), (1,))), 2), torch.ones(3, 1, 4), (4,)),
+        "C2A122 a basis of 1 operators for 2 channel matrices": lambda: evaluate(
+            basis_of(ONE.operators, Weights(None, torch.ones(2, 1, 2)), 1), torch.ones(1, 2, 5)
+        ),
+    },
+    UnsupportedError: {
+        "C2A110 .* has no rule for": [lambda: as_matrix("shift", (2,)), lambda: output_sides(3, (2,))],
+        "C2A110 apply has no rule for object": lambda: apply(object(), torch.ones(2), (2,)),
+        "C2A101 Linear cannot be read": lambda: as_basis(nn.Linear(1, 1)),
+    },
+    GeometryError: {
+        r"C2A121 the padded grid \(6, 9\) is smaller than the dilated kernel \(7, 3\)": lambda: Sites.of_kernel(
+            (4, 3), (1, 1), (2, 1)
+        ).count((6, 9)),
+        r"C2A121 reflect padding by \(2, 0\) needs a longer axis than 2 pixels": lambda: Padding(
+            (2,), (0,), "reflect"
+        ).pad(torch.ones(1, 1, 2)),
+        r"C2A121 circular padding by \(0, 3\)": lambda: as_matrix(Padding((0,), (3,), "circular"), (2,)),
+        r"C2A121 zeros padding by \(1, 1\) needs a longer axis than 0 pixels": lambda: Padding((1,), (1,)).source(0, 0),
+        r"C2A121 matrices \(1, 1, 3\) do not map \(2,\)": lambda: as_matrix(Dense(torch.ones(1, 1, 3), (1,)), (2,)),
+    },
+    # axes without a partner
+    ValueError: {
+        "zip": [
+            lambda: ONCE.view((5,), (1, 2)),
+            lambda: Form.of(Padding.none(2), WIDER),
+            lambda: Form.of(Padding.none(1), Sites((1,), (0,), (0, 0))),
+            lambda: Form.of(Padding((0,), (0, 0)), WIDER),
+            lambda: Padding((1,), (1, 1)).pad(FIVE),
+        ]
+    },
+}
