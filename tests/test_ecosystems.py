@@ -1,8 +1,5 @@
 """Files and folders of other libraries are named, with what to do next."""
 
-import io
-import zipfile
-
 import pytest
 
 from conv2attn import load
@@ -43,11 +40,3 @@ def test_an_example_that_is_not_in_this_folder_is_named_where_it_is(tmp_path, mo
     for path in ("examples/resnet18.pt", "resnet18.pt"):
         assert unknown_path(path).remedy == f"The example of that name is {example_folder() / 'resnet18.pt'}."
     assert unknown_path("runs/resnet18.pt").remedy == "Check the path."
-
-
-def test_a_keras_file_is_named(tmp_path):
-    with zipfile.ZipFile(tmp_path / "net.keras", "w") as archive:
-        for name in ("metadata.json", "config.json", "model.weights.h5"):
-            archive.writestr(name, io.BytesIO(b"{}").read())
-    with pytest.raises(CheckpointError, match="is a Keras file"):
-        load(tmp_path / "net.keras")

@@ -81,14 +81,6 @@ def test_nested_content_of_tensors_and_plain_values_is_read(tmp_path):
     assert torch.equal(back["tensors"][0], STATE["weight"])
 
 
-def test_content_that_holds_itself_is_refused(tmp_path):
-    content: dict = {"weight": STATE["weight"]}
-    content["self"] = content
-    with pytest.raises(CheckpointError, match="within itself") as caught:
-        read_dict(saved(tmp_path / "file.pt", content))
-    assert caught.value.exit_code == 2
-
-
 @pytest.mark.rotated
 @pytest.mark.parametrize("part", range(4))
 def test_every_flipped_bit_is_found_or_harmless(tmp_path, part):

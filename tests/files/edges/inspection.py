@@ -61,13 +61,6 @@ def test_every_name_of_code_is_listed_and_none_is_run(folder):
     assert not (folder / "planted").exists()
 
 
-def test_a_file_larger_than_max_size_is_not_read():
-    torch.save(nn.Conv2d(3, 4, 3).state_dict(), "net.pt")
-    result = CliRunner().invoke(main, ["inspect", "net.pt", "--max-size", "1e-7"])
-    assert result.exit_code == 2
-    assert "C2A307" in result.stderr
-
-
 def test_a_pipeline_of_diffusers_is_named_as_where_it_is_loaded(tmp_path):
     (tmp_path / "model_index.json").write_text("{}")
     assert "is a pipeline of diffusers. Pass the folder of one of its networks: " in inspect(tmp_path, code=2)

@@ -12,7 +12,6 @@ from torch import nn
 
 import conv2attn
 from conv2attn.cli import main
-from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.examples import demo_files
 from conv2attn.files import Reading, read_images
 from conv2attn.networks import Provenance, with_provenance
@@ -151,15 +150,6 @@ def empty():
     return "folder"
 
 
-@pytest.mark.parametrize(
-    ("make", "code"),
-    [(different, "C2A005"), (truncated, "C2A303"), (deep, "C2A303"), (text, "C2A303"), (empty, "C2A303")],
-)
-def test_files_without_one_batch_of_pictures_are_refused(make, code):
-    with pytest.raises((CheckpointError, UsageError), match=code):
-        read_images(make())
-
-
 @pytest.mark.parametrize("content", [b"hello", b"\x93NUMPY\x01\x00", b""])
 def test_a_command_refuses_inputs_that_are_no_array(content):
     torch.save(nn.Sequential(nn.Conv2d(3, 4, 3)), "net.pt")
@@ -168,20 +158,6 @@ def test_a_command_refuses_inputs_that_are_no_array(content):
         result = CliRunner().invoke(main, [command, "net.pt", "--inputs", "inputs.npy"])
         assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1), result.output
         assert "inputs.npy" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        ({"mean": (0.5,)}, "C2A004 a mean without a deviation"),
-        ({"mean": (0.5, 0.5), "std": (1.0, 1.0)}, "C2A007 .*2 and 2 numbers, the images 3 channels"),
-        ({"mean": (0.5,), "std": (0.0,)}, "C2A001 .*is not positive"),
-        ({"size": (7, 4, 4)}, "C2A007 .*3 channels, and the network takes 7"),
-    ],
-)
-def test_a_normalisation_or_size_that_does_not_fit_is_refused(arguments, match):
-    with pytest.raises(UsageError, match=match):
-        read_images(put("a.npy", PIXELS), **arguments)
 
 
 def test_verify_runs_on_pictures_and_says_how_they_were_prepared():

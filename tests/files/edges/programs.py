@@ -170,56 +170,6 @@ def onnx_model(change):
     onnx.save(model, "bad.onnx")
 
 
-def outside(model):
-    weight = onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [1], [0.0])
-    weight.data_location = onnx.TensorProto.EXTERNAL
-    entry = weight.external_data.add()
-    entry.key, entry.value = "location", "../../etc/passwd"
-    model.graph.initializer.append(weight)
-
-
-def outside_in_an_attribute(model):
-    outside(model)
-    weight = model.graph.initializer.pop()
-    model.graph.node.append(onnx.helper.make_node("Constant", [], ["w"], value=weight))
-
-
-def foreign_in_a_branch(model):
-    foreign(model)
-    branch = onnx.helper.make_graph([model.graph.node.pop(0)], "b", [], [])
-    model.graph.node.append(onnx.helper.make_node("If", ["c"], [], then_branch=branch, else_branch=branch))
-
-
-def foreign(model):
-    model.graph.node[0].domain = "some.one"
-
-
-def unknown(model):
-    model.graph.node[0].op_type = "Nothing"
-
-
-def unknown_of_two_inputs(model):
-    unknown(model)
-    model.graph.input.append(onnx.helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, [1]))
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        (outside, r"keeps 'w' in '../../etc/passwd', which is no file of its folder"),
-        (outside_in_an_attribute, "which is no file of its folder"),
-        (foreign, "operators of 'some.one'"),
-        (foreign_in_a_branch, "operators of 'some.one'"),
-        (unknown_of_two_inputs, "takes 2 inputs and gives 1 outputs, and the operator Nothing is not read"),
-        (unknown, "onnxruntime refuses it"),
-    ],
-)
-def test_an_onnx_model_that_is_not_one_map_by_itself_is_refused(change, match):
-    onnx_model(change)
-    with pytest.raises(CheckpointError, match=f"C2A303 .*{match}"):
-        load("bad.onnx")
-
-
 @pytest.fixture(scope="module")
 def in_onnx(tmp_path_factory):
     """A map, and the path of the ONNX file that it is."""

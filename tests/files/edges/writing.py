@@ -54,21 +54,6 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, force):
     assert [entry.read_text() for entry in tmp_path.iterdir()] == ["old"] * force
 
 
-@pytest.mark.parametrize("force", [False, True])
-def test_only_regular_files_are_replaced(tmp_path, force):
-    os.mkfifo(tmp_path / "fifo")
-    for path in (tmp_path, tmp_path / "fifo"):
-        with pytest.raises(CheckpointError, match=r"C2A305 .* is not a regular file"):
-            write_text_atomically(path, "text", force=force)
-
-
-@pytest.mark.parametrize("parent", ["missing", "file"])
-def test_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path, parent):
-    (tmp_path / "file").touch()
-    with pytest.raises(CheckpointError, match=r"C2A301 .* cannot be written: N"):
-        write_text_atomically(tmp_path / parent / "report.txt", "text")
-
-
 def test_an_error_without_a_message_is_named_by_its_class(tmp_path, monkeypatch):
     """Once the first line of an empty message was asked for, and an IndexError left the reader and the writer."""
 
