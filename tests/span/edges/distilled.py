@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import conv2attn
 from conv2attn.cli import main
-from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.errors import UnsupportedError
 from conv2attn.layers.attention import DistilledAttention
 from conv2attn.span import distil, distillation, kernel_head
 from conv2attn.span.graded_facts import replacement
@@ -246,34 +246,6 @@ def test_a_module_that_does_not_run_so_stays_with_the_reason(in_networks, told, 
     result = distil(network, images, max_loss=100)
     assert result.layers[0].convolved == ()
     assert f"{told} (no such batch)" in result.layers[0].note
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"max_loss": 0}, "C2A001 max_loss=0 is not a positive finite number"),
-        ({"max_loss": float("nan")}, "C2A001 max_loss=nan"),
-        ({"max_loss": 1, "kernel_size": 4}, "C2A001 kernel_size=4 is not an odd number"),
-        ({"max_loss": 1, "heads": {"layers.7": [0]}}, "C2A008 no layer that attends is called 'layers.7'"),
-        ({"max_loss": 1, "heads": {"layers.0": [9]}}, "C2A006 layers.0: heads cannot be replaced: there is no head 9"),
-        ({"max_loss": 1, "labels": [0, 1]}, "C2A006 labels are 2 numbers"),
-    ],
-)
-def test_wrong_arguments_are_refused(options, said, images):
-    with pytest.raises(UsageError, match=said):
-        distil(network_of(), images, **options)
-
-
-def test_few_images_are_refused(images):
-    with pytest.raises(UsageError, match="distilling needs 6 images, a third of them held out; there are 5"):
-        distil(network_of(), images[:5], max_loss=1)
-
-
-def test_a_distilled_layer_refuses_other_tokens_and_masks(images):
-    layer = distil(network_of(), images, max_loss=1e-4, kernel_size=3).network.layers[0]
-    for call in (lambda: layer(torch.ones(1, 22, WIDTH)), lambda: layer(torch.ones(1, 21, WIDTH), torch.ones(21))):
-        with pytest.raises(UsageError, match="C2A120 a distilled layer of 21x12 tokens is called with"):
-            call()
 
 
 @torch.no_grad()

@@ -135,26 +135,6 @@ def test_what_needs_weights_refuses_attention_that_takes_them_at_each_call():
         conv2attn.recover(network.attending_calls.layers[0])
 
 
-ASKED_OF_NUMBERS = {
-    "check_span": lambda layer: check_span(layer, grid=(5, 6)),
-    "heads": lambda layer: conv2attn.heads(layer, torch.zeros(1, 3, 5, 6)),
-    "recover": conv2attn.recover,
-    "express": lambda layer: conv2attn.express(nn.Conv2d(3, 4, 3), layer),
-    "soften": lambda layer: conv2attn.soften(layer, alpha=3),
-    "save": lambda layer: conv2attn.save(layer, "never.pt"),
-    "to_mha": conv2attn.to_mha,
-    "compare": lambda layer: conv2attn.compare(layer, layer, (5, 6)),
-    "certify": lambda layer: conv2attn.certify(layer, layer, input_size=(3, 5, 6)),
-}
-
-
-@pytest.mark.parametrize("name", ASKED_OF_NUMBERS)
-def test_a_layer_without_numbers_is_refused_in_a_sentence(name):
-    layer = conv2attn.convert(nn.Conv2d(3, 4, 3)).to("meta")
-    with pytest.raises(UsageError, match=r"C2A006 .* is on the meta device, without numbers"):
-        ASKED_OF_NUMBERS[name](layer)
-
-
 def test_a_picture_of_nothing_is_not_drawn(tmp_path):
     np.save(tmp_path / "rectangles.npy", np.full((2, 16, 9), 1 / 9))
     arguments = ["check-span", f"{tmp_path}/rectangles.npy", "--grid", "4x4", "--plot", f"{tmp_path}/heads.png"]

@@ -12,7 +12,7 @@ from hypothesis import given
 from torch import nn
 
 from conv2attn import MultiHeadSelfAttention, convert, recover
-from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.errors import UnsupportedError
 from conv2attn.layers.attention import Encoding
 from conv2attn.layers.theorem import read_convolution
 from conv2attn.span import read_layer
@@ -184,28 +184,3 @@ def test_soft_transposed_and_unpadded_layers_have_a_nearest_convolution():
 
 def depending_on_the_image():
     return MultiHeadSelfAttention(1, 1, convert(nn.Conv2d(1, 1, 3)).encoding, d_key=3, terms="qk+vr")
-
-
-TWICE, EVERYWHERE = Padding((1, 1), (1, 1), spacing=(2, 1)), Sites.everywhere(2)
-REFUSED = [
-    (lambda: hard_layer(TWICE, sites=Sites((2, 1), (1, 0), (1, 1))), {}, UnsupportedError, "strided"),
-    (lambda: hard_layer(Padding((5, 1), (5, 1), spacing=(2, 1))), {}, UnsupportedError, "further than .* by 3"),
-    (lambda: hard_layer(Padding.none(2), "enumerated", EVERYWHERE), {}, UnsupportedError, "enumerated"),
-    (lambda: hard_layer(Padding((1, 1), (1, 1)), sites=EVERYWHERE), {}, UnsupportedError, "zeros padding"),
-    (lambda: softened(1.0), {"grid": (1, 2), "kernel_size": 9}, UsageError, "no query"),
-    (lambda: softened(1.0), {"kernel_size": (3,)}, UsageError, "C2A504"),
-    (lambda: softened(1.0), {"dilation": 0}, UsageError, "positive"),
-    (depending_on_the_image, {}, UsageError, "C2A505"),
-    (
-        lambda: MultiHeadSelfAttention(1, 1, Encoding.of("quadratic", torch.tensor([[1e30, 0]]), 128.0)),
-        {},
-        UsageError,
-        "farther than any grid",
-    ),
-]
-
-
-@pytest.mark.parametrize(("layer", "options", "error", "message"), REFUSED)
-def test_what_no_convolution_layer_is(layer, options, error, message):
-    with pytest.raises(error, match=message):
-        recover(layer(), **options)

@@ -11,7 +11,6 @@ from schemas import entries, nearly
 from torch import nn
 
 from conv2attn import check_span, heads
-from conv2attn.errors import UsageError
 from conv2attn.networks.reading import Windows
 from conv2attn.span import HeadsReport, rows_of
 from conv2attn.span.graded_facts.measuring import facts_of
@@ -111,16 +110,6 @@ def test_one_grid_serves_layers_of_other_resolutions(sides, times, turned):
     assert {row.verdict for row in report.rows} == {Verdict.HOLDS}
     said = [[note for note in row.notes if "inferred" in note] for row in report.rows]
     assert said == [[], [f"grid {'x'.join(map(str, grids[1]))} inferred from another layer's"]]
-
-
-def test_a_grid_that_no_layer_has_is_refused():
-    with pytest.raises(UsageError, match="C2A503"):
-        check_span({"first": hard((6, 8), OFFSETS), "second": hard((3, 4), OFFSETS)}, grid=(5, 5))
-
-
-def test_a_layer_of_no_whole_resolution_is_named():
-    with pytest.raises(UsageError, match="second: a grid 6x8"):
-        check_span({"first": hard((6, 8), OFFSETS), "second": hard((7, 1), OFFSETS[1:2])}, grid=(6, 8))
 
 
 def test_each_layer_has_its_own_number_of_leading_tokens():

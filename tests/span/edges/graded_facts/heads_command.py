@@ -139,11 +139,6 @@ def test_neither_the_title_of_a_picture_nor_its_inputs_are_cut(kernel):
         assert 0 <= box.x0 < box.x1 <= figure.bbox.width
 
 
-def test_images_that_are_not_finite_are_refused_as_images():
-    np.save("images.npy", np.full((2, 2, 4, 4), np.nan, np.float32))
-    refused("heads", "layer.pt", "--inputs", "images.npy", match="images.npy holds numbers that are not finite")
-
-
 @pytest.mark.parametrize(
     ("front", "word", "file"),
     [

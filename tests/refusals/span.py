@@ -1,16 +1,16 @@
-"""Whatever is no attention, no grid, no kernel or no number is refused in a sentence that names it and what to do."""
+"""Attention, grids, kernels and numbers that `check_span` does not take."""
 
 from copy import deepcopy
 from fractions import Fraction
 
 import numpy as np
-import pytest
 import torch
 from attentions import LINE, soft
 from span.cases import boxes, fractions, weights
+from span.edges.recovered import depending_on_the_image
 from torch import nn
 
-from conv2attn import MultiHeadSelfAttention, check_span, convert, heads
+from conv2attn import MultiHeadSelfAttention, check_span, convert
 from conv2attn.errors import UsageError
 from conv2attn.layers.attention import Encoding
 
@@ -32,11 +32,6 @@ def entry(array, place, value):
     return changed
 
 
-def reading_content():
-    """A layer with queries and keys."""
-    return MultiHeadSelfAttention(1, 1, convert(nn.Conv2d(1, 1, 3)).encoding, d_key=3, terms="qk+vr")
-
-
 def off(positions, number, place=0):
     """A layer one of whose positions is this number."""
     layer = MultiHeadSelfAttention(1, 1, positions)
@@ -48,7 +43,7 @@ QUADRATIC = Encoding.of("quadratic", torch.zeros(2, 2), 3.0)
 ENUMERATED = Encoding.of("enumerated", [[0, 1], [1, 0]], 0.01)
 LEARNED = Encoding.of("learned", 2, (5, 6), 4)
 HARD = Encoding.of("quadratic", torch.zeros(2, 2), 128.0)
-REFUSED = [
+CHECKED = [
     *[(off(deepcopy(each), np.nan), ON, "its scores on 5x6 keys are not") for each in (QUADRATIC, ENUMERATED, LEARNED)],
     *[(off(deepcopy(LEARNED), number, -1), ON, "its scores on 5x6 keys are not") for number in (np.nan, np.inf)],
     *[(off(deepcopy(HARD), number), ON, "C2A408 attention: its scores") for number in (np.nan, -np.inf, 1e30)],
@@ -76,7 +71,7 @@ REFUSED = [
     (SOFT, {**ON, "eps": 2.0}, "C2A001 eps=2 is not below 1, the residual of a layer without heads"),
     (LAYER, {}, "C2A503"),
     (LAYER, {**ON, "exact": True}, "computed in floats"),
-    (reading_content(), ON, "depends on its inputs"),
+    (depending_on_the_image(), ON, "depends on its inputs"),
     (EYE.tolist(), {}, "C2A502 layer 0 is of class list, neither a layer, array nor tensor"),
     (None, {}, "C2A502 attention is of class NoneType"),
     (
@@ -114,41 +109,12 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("attention", "options", "message"), REFUSED)
-def test_a_wrong_argument_is_refused_in_a_sentence(attention, options, message):
-    with pytest.raises(UsageError, match=message):
-        check_span(attention, **options)
+def grouped(call, rows):
+    """By words, the calls with the argument and options of each row."""
+    calls: dict = {}
+    for argument, options, words in rows:
+        calls.setdefault(words, []).append(lambda argument=argument, options=options: call(argument, **options))
+    return calls
 
 
-LARGEST = [
-    {"offsets": [(2**31 - 1, 0)]},
-    {"offsets": [(0, 1 - 2**31)]},
-    {"dilation": 2**30 - 1},
-    {"kernel_size": 64},
-    {"kernel_size": (1, 4096)},
-    {"eps": 0, "max_phi": 1e100},
-    {"eps": 1 - 2.0**-53, "max_phi": 1e-100},
-    {"kernel_size": 1, "grid": 1, "extra_tokens": 8},
-]
-
-
-@pytest.mark.parametrize("options", LARGEST, ids=repr)
-def test_the_largest_argument_that_is_not_refused_is_answered(options):
-    (row,) = check_span(EYE, **options).rows
-    assert row.deciding.targets or "no query has its whole neighbourhood" in row.deciding.sentence
-
-
-@pytest.mark.parametrize("command", [check_span, heads])
-def test_progress_counts_the_layers_from_one(command):
-    calls = []
-    command({"first": EYE, "second": EYE}, progress=lambda *given: calls.append(given))
-    assert calls == [(1, 2, "first"), (2, 2, "second")]
-
-
-def test_windows_are_not_counted_as_images():
-    """As `outputs.attentions` of Swin has them: one image is 16 windows in one layer and 4 in the next."""
-    windows = [torch.full((count, 2, 9, 9), 1 / 9) for count in (16, 4)]
-    for layers in (windows, tuple(windows), {"first": windows[0], "second": windows[1]}):
-        with pytest.raises(UsageError, match="C2A502 layers have attention of 4 and 16 images, or of windows"):
-            heads(layers)
-    assert "16" in heads([windows[0], windows[0].mT]).to_json()
+REFUSALS = {UsageError: grouped(check_span, CHECKED)}
