@@ -8,7 +8,6 @@ from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 import conv2attn
-from conv2attn.errors import UsageError
 
 IMAGE = torch.randn(1, 3, 6, 7, generator=torch.Generator().manual_seed(0))
 
@@ -66,8 +65,3 @@ def test_named_arguments_and_matched_outputs_are_those_of_certify():
     tokens = torch.randn(1, 5, 8)
     called = {"query": tokens, "key": tokens, "value": tokens}
     conv2attn.assert_same(first, second, forward=called, match={0: 0})
-
-
-def test_another_word_for_up_to_is_refused(network):
-    with pytest.raises(UsageError, match="C2A002 up_to='bits'"):
-        conv2attn.assert_same(network, network, IMAGE, up_to="bits")

@@ -75,10 +75,7 @@ def test_what_is_of_the_wrong_kind_is_refused_in_one_sentence(name):
         assert not re.search(r"\b(a [aeiou]|an [^aeiou])", str(error.value), re.I), error.value
 
 
-def test_one_image_without_a_batch_is_refused():
-    layer = nn.Conv2d(3, 4, 3)
-    with pytest.raises(UsageError, match=r"C2A007 images of 3x8x9 are one image without a batch\. Pass images\[None\]"):
-        certify(layer, conv2attn.convert(layer), images=torch.rand(3, 8, 9))
+def test_as_many_images_as_channels_are_a_batch():
     rows = nn.Sequential(nn.Unflatten(1, (3, 8)), nn.Conv1d(3, 4, 3))  # as many images as channels
     assert certify(rows, conv2attn.convert(rows), images=torch.rand(3, 24)).verdict is Verdict.HOLDS
 
@@ -106,24 +103,9 @@ def test_images_are_of_any_floating_point_format(dtype):
     assert certify(layer, conv2attn.convert(layer), images=IMAGES.to(dtype))
 
 
-def test_nothing_to_run_on_is_refused():
-    with pytest.raises(
-        UsageError,
-        match=r"C2A005 nothing says how large .*Pass input_size, such as \(3, 224, 224\), or example_input",
-    ):
-        certify(LAYER, CONVERTED)
-
-
-def test_under_autocast_nothing_is_certified():
-    with torch.autocast("cpu", torch.bfloat16), pytest.raises(UsageError, match="C2A004 autocast is on"):
-        certify(LAYER, CONVERTED, input_size=SIZE)
-
-
 def test_a_range_is_a_number_of_any_library_that_a_float_holds():
     for reach in (10**30, np.int64(2), np.float32(2)):
         assert certify(LAYER, CONVERTED, input_size=SIZE, input_range=reach).verdict is Verdict.HOLDS
-    with pytest.raises(UsageError, match="C2A001 input_range=1000"):
-        certify(LAYER, CONVERTED, input_size=SIZE, input_range=10**400)
 
 
 @pytest.mark.parametrize("reach", [0.0, 0.5, 3.0])

@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 import conv2attn
-from conv2attn.errors import Conv2AttnError
 from conv2attn.verdicts import Strength, Verdict
 
 SMALL = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -248,13 +247,6 @@ def test_views_of_a_circular_convolution_run_in_both():
     original.register_forward_hook(lambda module, args, out: out.view(len(out), -1))
     report = conv2attn.certify(original, conv2attn.convert(original), images=SMALL)
     assert report.verdict is Verdict.HOLDS, report.to_text()
-
-
-@pytest.mark.parametrize("images", [torch.rand(5), torch.rand(2, 3)])
-def test_images_of_too_few_axes_are_refused_in_a_sentence(images):
-    original = nn.Sequential(nn.Conv2d(3, 4, 3))
-    with pytest.raises(Conv2AttnError):
-        conv2attn.certify(original, conv2attn.convert(original), images=images)
 
 
 def test_a_set_of_words_is_the_same_in_any_order():

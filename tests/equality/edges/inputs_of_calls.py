@@ -6,7 +6,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from conv2attn.equality import certify
-from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 
 WIDTH = 16
@@ -82,18 +81,3 @@ def test_a_claim_names_what_else_the_networks_were_called_with():
     assert "called with memory and mask" in certify(Cross(False), Cross(True), *inputs, forward=forward).claim
     inputs, forward = CALLS["an infinite mask and a number"]
     assert "argument 3 and argument 4=2.0" in certify(Cross(False), Cross(True), *inputs, forward=forward).claim
-
-
-@pytest.mark.parametrize(
-    ("inputs", "options", "message"),
-    [
-        ((drawn(1, 5, WIDTH),), {"images": drawn(1, 5, WIDTH)}, "C2A004 inputs stand beside images"),
-        ((drawn(1, 5, WIDTH),), {"forward": [1]}, "C2A006 forward is a list"),
-        ((drawn(1, 5, WIDTH),), {}, "C2A009 .* missing 1 required positional argument: 'memory'"),
-        (([1, 2],), {}, "C2A006 no input is a tensor of floating-point numbers"),
-        ((drawn(1, 5, WIDTH), drawn(1, 7, WIDTH).to_sparse()), {}, "C2A006 an input is an empty, sparse"),
-    ],
-)
-def test_inputs_that_are_none_are_refused(inputs, options, message):
-    with pytest.raises(UsageError, match=message):
-        certify(Cross(False), Cross(True), *inputs, **options)

@@ -12,7 +12,6 @@ from torch import nn
 
 import conv2attn
 from conv2attn.equality import certify
-from conv2attn.errors import UsageError
 from conv2attn.verdicts import Verdict
 
 ONES = torch.ones(3)
@@ -264,9 +263,3 @@ def test_the_first_difference_is_seen(name):
     first, second = DIFFERENT[name]
     assert not same_structure(first, second)
     assert name == "where none can be read" or same_structure(first, first)
-
-
-def test_images_of_8_bits_are_refused_in_one_sentence():
-    original = Network(lambda y: y)
-    with pytest.raises(UsageError, match="C2A009"):
-        certify(original, conv2attn.convert(original), images=IMAGES.to(torch.float8_e4m3fn))

@@ -6,7 +6,6 @@ from torch import nn
 
 import conv2attn
 from conv2attn.equality import symmetric
-from conv2attn.errors import UsageError
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.verdicts import Verdict
 
@@ -81,16 +80,3 @@ def test_attention_without_positions_commutes_with_permutations_and_with_positio
     assert symmetric(padded, permute=1, input_size=SIZE).verdict is Verdict.REFUTED
     converted = conv2attn.convert(nn.Conv2d(2, 3, 3, **CIRCULAR))
     assert symmetric(converted, shift=(1, 2), input_size=SIZE).verdict is Verdict.HOLDS
-
-
-def test_questions_that_make_no_sense_are_refused():
-    conv = nn.Conv2d(2, 3, 3, 2, **CIRCULAR)
-    for moved, words in (
-        ({}, "C2A004 none of shift, flip and permute is passed"),
-        ({"shift": (1, 0), "flip": (0, 1)}, "C2A004 2 of shift, flip and permute"),
-        ({"shift": (1,)}, r"C2A007 shift=\(1,\) is not a number for each of 2 axes"),
-    ):
-        with pytest.raises(UsageError, match=words):
-            symmetric(conv, **moved, input_size=SIZE)
-    with pytest.raises(UsageError, match=r"C2A007 a shift by \(1, 0\) of .* pixels of an output"):
-        symmetric(nn.Conv2d(2, 3, 3), shift=(1, 0), input_size=SIZE)

@@ -11,11 +11,10 @@ import torch
 from commands import call, refused
 from lab.explore.cases import Transformer, converted, image, originals, trained
 from PIL import Image
-from torch import nn
 
 from conv2attn.cli import main
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.lab.explore import captured_layers, explore, explore_page, explored_layers
+from conv2attn.lab.explore import captured_layers, explore_page, explored_layers
 from conv2attn.lab.explore.packing import CODES, Budget
 from conv2attn.networks import attention_layers, layer_inputs
 from conv2attn.theory.basis import Padding
@@ -234,9 +233,3 @@ def test_attention_that_is_spread_over_many_tokens_keeps_its_shape():
         shown = packed["largest"][0] * (codes / (2**bits - 1)) ** 2
         assert np.abs(shown - attention[0, 0].double().numpy()).max() <= allowed * attention.max().item()
         assert bits == 4 or attention is not exact or len({*shown}) > 10
-
-
-@pytest.mark.parametrize("image", [torch.rand(1, 1, 4, 5, 6), (1, 4, 5, 6)])
-def test_volumes_are_not_drawn(image):
-    with pytest.raises(UsageError, match="C2A120 example_input has 5 axes, and the page draws images"):
-        explore(nn.Conv3d(1, 2, 3), image)

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import conv2attn
-from conv2attn.equality import Certificate, symmetric
-from conv2attn.errors import UsageError
+from conv2attn.equality import Certificate
 from conv2attn.report import without_derived
 from conv2attn.verdicts import Strength, Verdict
 
@@ -138,20 +137,6 @@ def test_code_that_looks_at_its_layers_in_inference_mode_is_seen_where_that_mode
     certificate = conv2attn.certify(network, converted, input_size=SIZES[0], also_modes=["inference"])
     assert certificate.verdict is Verdict.UNDECIDED
     assert "in inference mode" in str(certificate)
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [{"also_modes": ["training"]}, {"also_modes": "gradients"}, {"also_sizes": [(3, 0, 4)]}, {"also_sizes": [7]}],
-)
-def test_wrong_sizes_and_modes_end_in_a_sentence(asked: dict[str, object]) -> None:
-    with pytest.raises(UsageError, match=r"also_modes|input_size"):
-        certify(Mean(), **asked)
-
-
-def test_a_movement_is_of_one_size() -> None:
-    with pytest.raises(UsageError, match="one size"):
-        symmetric(nn.Conv2d(3, 3, 1), flip=True, input_size=SIZES[0], also_sizes=SIZES[1:])
 
 
 def test_a_certificate_of_several_sizes_is_rechecked_at_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
