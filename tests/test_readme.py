@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import call
 
 import conv2attn
-from conv2attn.cli import main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -41,7 +40,7 @@ def test_commands_run_in_their_order_and_say_what_the_readme_says(tmp_path):
         for line in COMMANDS:
             assert line.startswith("conv2attn ")
             words = shlex.split(line, comments=True)
-            result = CliRunner().invoke(main, words[1:])
+            result = call(*words[1:])
             code = next((CODES[word] for word in CODES if word in line.partition("#")[2]), 0)
             assert result.exit_code == code, f"{line}\n{result.output}"
             said += result.stdout.splitlines()

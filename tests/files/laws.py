@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import call
 from files.hostile import MARKER, STATE, bad_files, gadgets, good_bytes, good_files, torch_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 import conv2attn
-from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, Conv2AttnError
 from conv2attn.files import contents_of, inspection_of, load, save, write_atomically
 
@@ -66,9 +65,7 @@ def test_inspect_describes_or_refuses_bad_files_and_runs_nothing(bad, monkeypatc
 def test_commands_refuse_bad_files_in_one_line_and_write_nothing(bad, tmp_path):
     for name in ("os.system, zip", "cut at 0.5", "page", "hostile program", "a bomb", "missing", "folder"):
         for command in (["convert"], ["verify", str(bad[name])], ["check-span"]):
-            result = CliRunner().invoke(
-                main, [*command, str(bad[name]), *(["-o", "out.pt"] * (command == ["convert"]))]
-            )
+            result = call(*command, str(bad[name]), *(["-o", "out.pt"] * (command == ["convert"])))
             assert (result.exit_code, result.stdout) == (2, ""), (name, command, result.output)
             assert len(result.stderr.splitlines()) == 1, (name, command, result.output)
     assert not list(tmp_path.iterdir())
@@ -79,7 +76,7 @@ def test_commands_refuse_bad_files_in_one_line_and_write_nothing(bad, tmp_path):
 def test_commands_do_not_wait_for_a_pipe(command):
     """Once `heads` opened a named pipe to see what is in it, and waited forever."""
     os.mkfifo("net.pt")
-    result = CliRunner().invoke(main, [command, "net.pt"])
+    result = call(command, "net.pt")
     assert (result.exit_code, result.stdout) == (2, ""), result.output
     assert "is not a regular file" in result.stderr
 

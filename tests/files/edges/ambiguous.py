@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import call
 from torch import nn
 
 from conv2attn import convert
-from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.files import load, registries, save
 from conv2attn.files.architectures import Architecture
@@ -63,10 +62,10 @@ def test_a_file_named_after_the_other_model_is_not_read_as_a_plain_resnet(states
 def test_commands_refuse_and_inspect_names_both(states):
     torch.save(states["resnet18"], "net.pt")
     for command in (["convert", "net.pt"], ["verify", "net.pt", "net.pt"], ["heads", "net.pt"]):
-        result = CliRunner().invoke(main, command)
+        result = call(*command)
         assert (result.exit_code, result.stdout) == (2, ""), command
         assert "timm:resnetblur18" in result.stderr, command
-    report = json.loads(CliRunner().invoke(main, ["inspect", "net.pt", "--format", "json"]).stdout)
+    report = json.loads(call("inspect", "net.pt", "--format", "json").stdout)
     assert report["architectures"] == ["resnet18", "timm:resnetblur18"]
 
 
@@ -74,7 +73,7 @@ def test_the_head_of_a_report_and_its_claim_say_what_was_assumed():
     torch.save(ResNet(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)).state_dict(), "tiny.pt")
     assumption = "read as resnet-basic-1-1-1-1 (torchvision's resnet-basic-1-1-1-1, ReLU, from keys and shapes alone)"
     options = ["--input-size", "3x32x32"]
-    text = CliRunner().invoke(main, ["verify", "tiny.pt", "tiny.pt", *options, "--report", "certificate.json"])
+    text = call("verify", "tiny.pt", "tiny.pt", *options, "--report", "certificate.json")
     assert assumption in " ".join(text.stdout.partition("\n\n")[0].split())
     assert assumption in json.loads(Path("certificate.json").read_text())["claim"]
 
@@ -86,7 +85,7 @@ def test_reports_on_heads_say_what_was_assumed_of_the_network_that_was_converted
     assumption = "network read as resnet-basic-1-1-1-1 (weights under the key 'state_dict'; torchvision's"
     for command in ("heads", "check-span"):
         for form in ("text", "json", "markdown"):
-            done = CliRunner().invoke(main, [command, *options, "--format", form])
+            done = call(command, *options, "--format", form)
             assert done.exit_code == 0, done.output
             assert assumption.removeprefix("network ") in " ".join(done.stdout.split()), (command, form)
 

@@ -5,18 +5,17 @@ import os
 
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import call
 from files.hostile import Runs
 from torch import nn
 
 import conv2attn
-from conv2attn.cli import main
 from conv2attn.files import RECOVERED
 from conv2attn.networks.zoo import ResNet, ResNetPlan
 
 
 def inspect(path, code=0):
-    result = CliRunner().invoke(main, ["inspect", str(path), "--format", "json"])
+    result = call("inspect", str(path), "--format", "json")
     assert result.exit_code == code, result.output
     return json.loads(result.stdout) if code == 0 else result.stderr
 

@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import call
 from torch import nn
 
 import conv2attn
-from conv2attn.cli import main
 from conv2attn.files import kinds, load, save
 
 
@@ -27,6 +26,6 @@ def test_a_kind_of_file_is_one_line_of_its_table(tmp_path, monkeypatch, command)
     path = tmp_path / "net.toy"
     path.write_bytes(b"TOY!" + bytes(100))
     monkeypatch.setattr(kinds, "KINDS", [*kinds.KINDS, kinds.Kind("toy file", "Play with it.", (b"TOY!",))])
-    done = CliRunner().invoke(main, [command[0], str(path), *command[1:]])
+    done = call(command[0], str(path), *command[1:])
     assert "toy file" in done.output
     assert "Play with it." in done.output

@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import call
 from files.hostile import Runs
 from torch import nn
 
-from conv2attn.cli import main
 from conv2attn.errors import CheckpointError
 from conv2attn.files import load
 from conv2attn.networks import provenance_of
@@ -95,7 +94,7 @@ def test_a_class_in_the_working_folder_is_found_where_it_is_allowed(folder, opti
     monkeypatch.chdir(folder)
     monkeypatch.delitem(sys.modules, "in_the_working_folder")
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each not in ("", str(folder))])
-    done = CliRunner().invoke(main, ["convert", "net.pt", "--input-size", "3x6x7", *option])
+    done = call("convert", "net.pt", "--input-size", "3x6x7", *option)
     assert done.exit_code == 0, done.output
     monkeypatch.delitem(sys.modules, "in_the_working_folder")
 
@@ -112,11 +111,11 @@ def test_only_trust_pickle_runs_code_and_it_says_so(folder, legacy):
     content = {"model": nn.Conv2d(3, 4, 3), "bomb": Runs(os.mkdir, str(folder / "planted"))}
     torch.save(content, "net.pt", _use_new_zipfile_serialization=not legacy)
     options = ["net.pt", "net.pt", "--input-size", "3x6x7", "--format", "json"]
-    refused = CliRunner().invoke(main, ["verify", *options])
+    refused = call("verify", *options)
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert not (folder / "planted").exists()
     torch.save({**content, "bomb": Runs(os.makedirs, str(folder / "planted"), 0o777, True)}, "net.pt")
-    done = CliRunner().invoke(main, ["verify", *options, "--trust-pickle"])
+    done = call("verify", *options, "--trust-pickle")
     assert done.exit_code == 0, done.output
     assert "--trust-pickle: running the code that net.pt names" in done.stderr
     assert "the code that it names was run" in json.loads(done.stdout)["claim"]
@@ -134,7 +133,7 @@ def test_plain_records_beside_the_weights_are_not_read_and_other_objects_are_nam
     module = nn.Conv2d(3, 4, 3)
     torch.save({"state_dict": module.state_dict(), **beside}, "net.pt", _use_new_zipfile_serialization=not legacy)
     assert torch.equal(load("net.pt", model=nn.Conv2d(3, 4, 3)).weight, module.weight)
-    assert "architecture" in CliRunner().invoke(main, ["inspect", "net.pt"]).stdout
+    assert "architecture" in call("inspect", "net.pt").stdout
     torch.save({"model": module, **beside}, "whole.pt")
     assert torch.equal(load("whole.pt").weight, module.weight)
     torch.save({"state_dict": module.state_dict(), **beside, "odd": Runs(os.mkdir, "made")}, "bad.pt")

@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import call
 from PIL import Image
 from torch import nn
 
 import conv2attn
-from conv2attn.cli import main
 from conv2attn.examples import demo_files
 from conv2attn.files import Reading, read_images
 from conv2attn.networks import Provenance, with_provenance
@@ -155,7 +154,7 @@ def test_a_command_refuses_inputs_that_are_no_array(content):
     torch.save(nn.Sequential(nn.Conv2d(3, 4, 3)), "net.pt")
     Path("inputs.npy").write_bytes(content)
     for command in ("heads", "check-span"):
-        result = CliRunner().invoke(main, [command, "net.pt", "--inputs", "inputs.npy"])
+        result = call(command, "net.pt", "--inputs", "inputs.npy")
         assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1), result.output
         assert "inputs.npy" in result.stderr
 
@@ -167,7 +166,7 @@ def test_verify_runs_on_pictures_and_says_how_they_were_prepared():
     conv2attn.save(conv2attn.convert(layer), "attn.pt")
     put("folder", PIXELS)
     options = ["--inputs", "folder", "--mean", "0.5", "--std", "0.25", "--format", "json", "--arch", "net.py:conv"]
-    result = CliRunner().invoke(main, ["verify", "conv.pt", "attn.pt", *options])
+    result = call("verify", "conv.pt", "attn.pt", *options)
     assert result.exit_code == 0, result.output
     description = json.loads(result.stdout)["outputs"]["images"]
     assert description == "2 images of folder, normalised as --mean and --std say"
@@ -177,7 +176,7 @@ def test_verify_runs_on_pictures_and_says_how_they_were_prepared():
 def test_a_converted_network_keeps_the_normalisation_that_was_passed(suffix):
     torch.save(nn.Sequential(nn.Conv2d(3, 4, 3)), "net.pt")
     options = ["--mean", "0.5", "--std", "0.25", "--input-size", "3x6x9"]
-    result = CliRunner().invoke(main, ["convert", "net.pt", "-o", f"attn{suffix}", *options])
+    result = call("convert", "net.pt", "-o", f"attn{suffix}", *options)
     assert result.exit_code == 0, result.output
     batch, words = read_images(put("folder", PIXELS), conv2attn.load(f"attn{suffix}"))
     asked, _ = read_images("folder", mean=(0.5,), std=(0.25,))

@@ -10,12 +10,11 @@ from pathlib import Path
 import onnx
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import call
 from torch import nn
 from torch.export import Dim
 
 import conv2attn
-from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.files import load, save, sha256
 from conv2attn.networks.provenance import input_size_of, published_size
@@ -97,7 +96,7 @@ def test_verify_measures_a_network_against_its_program(net, program):
     image = torch.randn(2, 3, 6, 8)
     assert (load(program)(image) - net(image)).abs().max() < 1e-5
     options = ["net.pt", program, "--allow", f"{Net.__module__}.Net", "--input-size", "3x6x8", "--format", "json"]
-    done = CliRunner().invoke(main, ["verify", *options])
+    done = call("verify", *options)
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["strength"] in ("identified", "rounded")
     assert json.loads(done.stdout)["outputs"]["max_difference"] < 1e-5
@@ -105,9 +104,9 @@ def test_verify_measures_a_network_against_its_program(net, program):
 
 @pytest.mark.filterwarnings("ignore")
 def test_inspect_counts_operators_and_lists_tensors(program):
-    report = json.loads(CliRunner().invoke(main, ["inspect", program, "--format", "json"]).stdout)
+    report = json.loads(call("inspect", program, "--format", "json").stdout)
     assert "operations: " in report["findings"][0]
-    assert "architecture: the program itself" in CliRunner().invoke(main, ["inspect", program]).stdout
+    assert "architecture: the program itself" in call("inspect", program).stdout
     assert report["kind"] in ("ONNX model", "program that torch.export saved (.pt2)")
     assert [4, 3] in [shape[:2] for _, shape, _ in report["tensors"]]
 

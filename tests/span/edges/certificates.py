@@ -6,11 +6,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from attentions import LINE, OFFSETS, hard, mixed, soft
-from click.testing import CliRunner
+from commands import call
 from span.cases import swapping
 
 from conv2attn import check_span
-from conv2attn.cli import main
 from conv2attn.span import certificates, read_array, recheck_span
 from conv2attn.verdicts import Verdict
 from proofs.certificates import answers
@@ -35,7 +34,7 @@ def test_what_decides_is_confirmed_as_integers(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     array, grid, code, options = CASES[name]
     np.save("heads.npy", array)
-    result = CliRunner().invoke(main, ["check-span", "heads.npy", "--grid", grid, "--certificate", "it.txt", *options])
+    result = call("check-span", "heads.npy", "--grid", grid, "--certificate", "it.txt", *options)
     assert result.exit_code == code, result.output
     text = (tmp_path / "it.txt").read_text()
     found = answers(text)
@@ -56,12 +55,12 @@ def kept(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("heads.npy", hard((4,), [(0,), (1,)]))
     asked = ["check-span", "heads.npy", "--grid", "4", "--offsets", "0 1", "--condition", "joint"]
-    assert CliRunner().invoke(main, [*asked, "--certificate", "it.txt"]).exit_code == 1
+    assert call(*asked, "--certificate", "it.txt").exit_code == 1
     return tmp_path / "it.txt"
 
 
 def rechecked(*options, file="heads.npy"):
-    return CliRunner().invoke(main, ["recheck", "it.txt", file, "--grid", "4", *options])
+    return call("recheck", "it.txt", file, "--grid", "4", *options)
 
 
 def test_a_certificate_is_checked_against_the_attention_that_it_speaks_of(kept):
@@ -69,11 +68,11 @@ def test_a_certificate_is_checked_against_the_attention_that_it_speaks_of(kept):
     assert (found.exit_code, "holds: 2 of 2" in found.stdout) == (0, True), found.output
     np.save("other.npy", hard((4,), [(0,), (0,)]))
     assert rechecked(file="other.npy").exit_code == 1
-    assert CliRunner().invoke(main, ["recheck", "it.txt"]).exit_code == 2
+    assert call("recheck", "it.txt").exit_code == 2
 
 
 def test_a_certificate_of_another_grid_than_is_read_is_undecided(kept):
-    found = CliRunner().invoke(main, ["recheck", "it.txt", "heads.npy", "--grid", "2x2", "--wide"])
+    found = call("recheck", "it.txt", "heads.npy", "--grid", "2x2", "--wide")
     assert (found.exit_code, "of keys on a grid 4, and here it is 2x2: pass the --grid" in found.stdout) == (3, True)
 
 

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from attentions import EVERY, hard
 from checker import confirms_dual
-from click.testing import CliRunner
+from commands import call
 from span.cases import boxes as heads_of_e2
 from span.cases import fractions, weights
 
 from conv2attn import check_span
-from conv2attn.cli import main
 from conv2attn.verdicts import Strength, Verdict
 
 HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
@@ -77,9 +76,9 @@ def test_exact_arrays_from_the_command_line(tmp_path):
     np.save(tmp_path / "boxes.npy", boxes())
     np.save(tmp_path / "thirds.npy", fractions(boxes()).astype(float))
     common = ["--grid", "6", "--kernel-size", "1", "--condition", "per-query", "--exact"]
-    result = CliRunner().invoke(main, ["check-span", str(tmp_path / "boxes.npy"), *common])
+    result = call("check-span", str(tmp_path / "boxes.npy"), *common)
     assert (result.exit_code, "1 holds" in result.stdout) == (0, True)
-    refused = CliRunner().invoke(main, ["check-span", str(tmp_path / "thirds.npy"), *common])
+    refused = call("check-span", str(tmp_path / "thirds.npy"), *common)
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
     assert "leave out --exact" in refused.stderr
 

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import torch
 from attentions import OFFSETS, hard
-from click.testing import CliRunner
+from commands import call
 from torch import nn
 
 import conv2attn
 from conv2attn import capture, check_span
-from conv2attn.cli import main
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.networks.positions import Unread
 from conv2attn.verdicts import Verdict
@@ -72,7 +71,7 @@ def test_compiled_modules_are_named_and_do_not_crash():
 @pytest.mark.parametrize(("only", "names"), [("first", ["first"]), ("s*", ["second"])])
 def test_only_some_layers(tmp_path, only, names):
     np.savez(tmp_path / "heads.npz", first=hard((4, 4), OFFSETS), second=hard((4, 4), OFFSETS))
-    result = CliRunner().invoke(main, ["check-span", str(tmp_path / "heads.npz"), "--only", only, "--format", "json"])
+    result = call("check-span", str(tmp_path / "heads.npz"), "--only", only, "--format", "json")
     assert result.exit_code == 0
     assert [f'"name": "{name}"' in result.stdout for name in ("first", "second")] == [
         name in names for name in ("first", "second")
@@ -138,7 +137,7 @@ def test_what_needs_weights_refuses_attention_that_takes_them_at_each_call():
 def test_a_picture_of_nothing_is_not_drawn(tmp_path):
     np.save(tmp_path / "rectangles.npy", np.full((2, 16, 9), 1 / 9))
     arguments = ["check-span", f"{tmp_path}/rectangles.npy", "--grid", "4x4", "--plot", f"{tmp_path}/heads.png"]
-    result = CliRunner().invoke(main, arguments)
+    result = call(*arguments)
     assert result.exit_code == 3
     assert "asked: nothing, since no layer is read" in result.output
     assert not (tmp_path / "heads.png").exists()

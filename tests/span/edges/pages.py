@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 from attentions import OFFSETS, hard
-from click.testing import CliRunner
+from commands import call
 from safetensors.torch import save_file
 
 import conv2attn
-from conv2attn.cli import main
 from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan
 
 ROOT = Path(conv2attn.__file__).parent.parent
@@ -67,7 +66,7 @@ def test_every_command_runs(page, folder):
     for command in commands:
         if ELSEWHERE in command:
             continue
-        result = CliRunner().invoke(main, [*shlex.split(command), *after(command)])
+        result = call(*shlex.split(command), *after(command))
         assert result.exception is None or isinstance(result.exception, SystemExit), command
         assert result.exit_code in PAGES[page], (command, result.output)
 
