@@ -49,12 +49,13 @@ def recipe(whole):
 
 
 @pytest.fixture
-def no_figures(monkeypatch):
-    monkeypatch.setattr("conv2attn.lab.paper_runs.draw_figures", lambda *_, **__: [])
-
-
-def test_interrupted_runs_go_on_to_the_same_numbers(tmp_path, monkeypatch, whole, recipe):
+def no_tables(monkeypatch):
+    """Tables count the products of eight networks, which takes seconds, and draw figures."""
     monkeypatch.setattr("conv2attn.lab.paper_runs.write_tables", lambda runs, folder: runs)
+
+
+@pytest.mark.usefixtures("no_tables")
+def test_interrupted_runs_go_on_to_the_same_numbers(tmp_path, whole, recipe):
     calls = 0
     while train_paper(recipe, tmp_path, quiet, steps=3) is None:
         calls += 1
@@ -63,8 +64,8 @@ def test_interrupted_runs_go_on_to_the_same_numbers(tmp_path, monkeypatch, whole
         assert without_times(TrainingRun(tmp_path / key)) == without_times(TrainingRun(whole / key))
 
 
-@pytest.mark.usefixtures("no_figures")
-def test_every_row_has_its_accuracy_and_its_files(whole, recipe):
+def test_every_row_has_its_accuracy_and_its_files(whole, recipe, monkeypatch):
+    monkeypatch.setattr("conv2attn.lab.paper_runs.draw_figures", lambda *_, **__: [])
     tables = train_paper(recipe, whole, pytest.fail)
     accuracies = {key: TrainingRun(whole / key).metrics()[-1]["test_accuracy"] for key in ROWS}
     assert {row.key: row.accuracy for row in tables.rows} == accuracies
@@ -206,7 +207,8 @@ def test_the_parent_of_a_run_is_found_wherever_the_file_lies(tmp_path, whole):
     assert network_digest(load(unrelated.network)) != network_digest(load(parent.network))
 
 
-def test_a_folder_that_was_moved_is_not_one_of_another_recipe(tmp_path, whole, recipe, no_figures):
+@pytest.mark.usefixtures("no_tables")
+def test_a_folder_that_was_moved_is_not_one_of_another_recipe(tmp_path, whole, recipe):
     moved = tmp_path / "moved"
     shutil.copytree(whole, moved)
     assert train_paper(recipe, moved, pytest.fail) is not None
