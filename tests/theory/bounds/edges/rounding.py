@@ -252,3 +252,10 @@ def test_almost_hard_heads_read_the_target(name):
                 assert (error > 0) == (alpha < last)
     assert hard_mixing_bound(last, 2, name, 2.0) == RoundingBound(0.0, 0.0)
     assert computed_leak(last, 2, name, 2.0) == 0.0
+
+
+@pytest.mark.parametrize("share", [0.51, 0.55, 0.65, 1 - 2.0**-24])
+def test_no_softmax_error_where_the_sum_may_lose_everything(share):
+    assert softmax_error(int(share * 2**24), "float32") == math.inf  # gamma is above 1 from half of 1 / u on
+    assert softmax_error(int(0.49 * 2**24), "float32") < math.inf
+    assert softmax_error(int(share * 2**24), "float32", 1.0) == math.inf  # nor where exponentials are off by themselves
