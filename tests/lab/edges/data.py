@@ -3,9 +3,6 @@
 Each format can be damaged in ways of its own, so that no single law covers them.
 """
 
-import gzip
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -37,26 +34,6 @@ def test_cifar_is_read_from_its_binary_version(tmp_path, classes, packed):
     assert images.test_labels.tolist() == labels[test].tolist()
 
 
-DAMAGES = {
-    "a short file": (lambda files: {"data_batch_3.bin": files["data_batch_3.bin"][:-1]}, r"C2A302 data_batch_3\.bin"),
-    "an unknown label": (
-        lambda files: {"test_batch.bin": b"\x0b" + files["test_batch.bin"][1:]},
-        "a test label is none of 10",
-    ),
-    "the Python version": (lambda files: {"data_batch_1": pickle.dumps({"data": 1})}, "pickled"),
-    "a missing file": (lambda files: {"data_batch_3.bin": None}, r"lacks data_batch_3\.bin"),
-}
-
-
-@pytest.mark.parametrize("name", DAMAGES)
-def test_damaged_cifar_is_refused(tmp_path, name):
-    change, match = DAMAGES[name]
-    files, _, _ = cifar_files(10)
-    changed = {name: content for name, content in (files | change(files)).items() if content is not None}
-    with pytest.raises(CheckpointError, match=match):
-        read_images_of(str(archive(tmp_path / "cifar.tar.gz", changed)))
-
-
 @pytest.mark.parametrize("grey", [True, False])
 def test_a_folder_of_images_is_read_by_class(tmp_path, grey):
     pixels = drawn(6, 5, 7) if grey else drawn(6, 5, 7, 3)
@@ -83,14 +60,6 @@ def test_idx_files_keep_their_shape_and_their_length(tmp_path):
     array = drawn(3, 4, 5)
     write_idx(tmp_path / "a.gz", array)
     assert np.array_equal(read_idx(tmp_path / "a.gz"), array)
-    raw = gzip.decompress((tmp_path / "a.gz").read_bytes())
-    for name, content in (("short", raw[:-1]), ("long", raw + b"x"), ("headless", raw[:6])):
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(CheckpointError, match="C2A302"):
-            read_idx(tmp_path / name)
-    (tmp_path / "floats").write_bytes(b"\x00\x00\x0d" + raw[3:])
-    with pytest.raises(CheckpointError, match="C2A303"):
-        read_idx(tmp_path / "floats")
 
 
 def test_fashion_mnist_from_its_four_files(tmp_path):

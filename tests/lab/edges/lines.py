@@ -8,7 +8,6 @@ from lab.cases import quiet, small
 from torch import nn
 
 import conv2attn
-from conv2attn.errors import UsageError
 from conv2attn.lab.data import read_images_of
 from conv2attn.lab.figures import draw_figures
 from conv2attn.lab.training import train
@@ -70,13 +69,3 @@ def test_attention_in_one_axis_is_trained_kept_and_measured(tmp_path, kind):
     assert (layer.grid, len(layer.heads)) == ((48,), 3)
     drawn = {path.stem for path in draw_figures([run], tmp_path / "figures", average=1, examples=1)}
     assert not {each for each in drawn if "attention" in each or "factors" in each}
-
-
-def test_a_resnet_and_parts_that_are_not_whole_are_refused(tmp_path):
-    for kind, sizes, said in (
-        ("resnet", SIZES, "lines of 48"),
-        ("learned", SIZES | {"patch": 5}, "images of 48 pixels"),
-    ):
-        with pytest.raises(UsageError, match=f"C2A007 .*{said}"):
-            train(small(kind, **sizes), tmp_path / kind)
-        assert not (tmp_path / kind).exists()

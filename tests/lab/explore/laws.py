@@ -13,7 +13,7 @@ from lab.explore.cases import Transformer, converted, image, originals, trained
 from PIL import Image
 
 from conv2attn.cli import main
-from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.errors import UnsupportedError
 from conv2attn.lab.explore import captured_layers, explore_page, explored_layers
 from conv2attn.lab.explore.packing import CODES, Budget
 from conv2attn.networks import attention_layers, layer_inputs
@@ -115,13 +115,6 @@ def test_captured_attention_is_that_of_its_grid(extra):
     assert np.abs(outside - attention[0, :, extra:, :extra].sum(-1).numpy()).max() <= 1e-6
 
 
-def test_captured_windows_are_left_out():
-    network = Transformer(1)
-    network.windows = 3
-    with pytest.raises(UnsupportedError, match="in windows of a larger image"):
-        captured_layers(network, image())
-
-
 def test_the_page_is_one_small_file_that_loads_nothing():
     page = explore_page({"the image": explored_layers(converted(), image())}, "a <b> & TITLE", "an image")
     assert len(page) < 100_000
@@ -155,19 +148,11 @@ def test_layers_that_are_not_shown_are_named():
     content = trained()[-1:]
     with pytest.raises(UnsupportedError, match="4: its attention is not finite"):
         explored_layers(content, torch.nan * image())
-    attending = Transformer(0)
-    attending.embed.weight.data[0] = torch.nan
-    with pytest.raises(UnsupportedError, match="attention: its attention is not finite"):
-        captured_layers(attending, image())
 
 
 def test_only_layers_that_fit_a_pattern_are_shown():
     assert [each["name"] for each in explored_layers(converted(), image(), ["[02]"]).layers] == ["0", "2"]
     assert [each["name"] for each in captured_layers(Transformer(1), image(), ["att*"]).layers] == ["attention"]
-    with pytest.raises(UnsupportedError, match="no attention layer of such a name"):
-        explored_layers(converted(), image(), ["none"])
-    with pytest.raises(UsageError, match="C2A008 the pattern 'none' fits no layer that attends"):
-        captured_layers(Transformer(1), image(), ["none"])
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ from commands import call, refused
 from lab.explore.cases import Transformer
 from torch import nn
 
-from conv2attn.errors import UnsupportedError
-from conv2attn.lab.explore import explored_photo, photo_picture
+from conv2attn.lab.explore import photo_picture
 
 SIDES, PIXELS = (4, 5), 6
 LOOKS = {0: (1, 3), 1: (3, 0)}
@@ -66,5 +65,3 @@ def test_the_command_draws_a_photo_and_refuses_what_is_none(tmp_path):
     assert (tmp_path / "photo.png").read_bytes().startswith(b"\x89PNG")
     torch.save(nn.Conv2d(3, 2, 3), tmp_path / "conv.pt")
     refused("explore", tmp_path / "conv.pt", "-o", tmp_path / "none.png", match="C2A501")
-    with pytest.raises(UnsupportedError, match="C2A110 an image of 2 channels is no photo in colour"):
-        explored_photo(Transformer(1).eval(), torch.rand(1, 2, 7, 9))
