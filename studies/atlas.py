@@ -36,7 +36,7 @@ from conv2attn.networks.positions import Unread
 from conv2attn.report.markup import markdown_table, to_csv
 from conv2attn.span import HeadsReport
 from conv2attn.span.arrays import MEMORY_LIMIT
-from conv2attn.span.attending import reads_of
+from conv2attn.span.attending import ask_attention
 from conv2attn.span.graded_facts import LayerFacts
 from conv2attn.span.graded_facts.effects import ReplacedBy
 from conv2attn.span.graded_facts.forced_runs import ByImage
@@ -186,7 +186,7 @@ def replace_heads(
     """
     replacing, body = Replacing(model, inputs, "position"), report.to_dict()
     means: dict[str, tuple[Tensor, tuple[int, ...], int]] = {}
-    reads = reads_of(model, replacing.batches, grid, only)
+    reads = ask_attention(model, replacing.batches, grid, only).reads()
     for read in reads:
         rows = rows_of_read(read, grid, None, reads.counts, MEMORY_LIMIT)
         if not isinstance(rows, Unread):

@@ -24,11 +24,10 @@ from conv2attn.networks import attention_layers
 from conv2attn.networks.positions import Unread
 from conv2attn.networks.provenance import assumed_of, published_size
 from conv2attn.networks.reading.records import Read, Reads
-from conv2attn.networks.run_header import run_header
 from conv2attn.networks.specimens import Inputs, Specimen, wanted_inputs, with_others
 from conv2attn.report.progress import progress
 from conv2attn.span import HeadsReport, SpanReport, check_span, recover
-from conv2attn.span.attending import needs_inputs, own_alone, reads_of
+from conv2attn.span.attending import ask_attention, needs_inputs, own_alone
 from conv2attn.span.attention_rows import AttentionRows
 from conv2attn.span.certificate import MARK, Rechecked, certificates, recheck_span
 from conv2attn.span.graded_facts import Compared, HeadsComparison
@@ -120,19 +119,17 @@ def layers_in(path: str, tokens: TokenOptions, reading: Reading, only: Patterns 
         raise UsageError("C2A004", "--position-only asks a network, and an array is none", "Leave it out.")
     attending, specimen = attending_in(path, tokens, reading)
     if not isinstance(attending, nn.Module):
-        return reads_of(attending, only=only), attending, ""
+        return ask_attention(attending, only=only).reads(), attending, ""
     images = None if specimen is None else specimen.inputs
     if images is None and not position_only:
         needs_inputs(attending)
+    asked = ask_attention(attending, images, tokens.grid, only, position_only)
     with naming_inputs(images):
-        reads = reads_of(attending, images, tokens.grid, only, position_only)
+        reads = asked.reads()
     if tokens.grid is None and isinstance(attending, MultiHeadSelfAttention) and images is None:
         raise UsageError("C2A005", "nothing says how large the grid is", "Pass --grid.")
-    return (
-        reads,
-        attending,
-        "" if specimen is None else "; ".join(filter(None, (specimen.described, run_header(attending, images)))),
-    )
+    described = "" if specimen is None else specimen.described
+    return reads, attending, "; ".join(filter(None, (described, asked.header)))
 
 
 def check_file(

@@ -8,7 +8,7 @@ from torch import nn
 
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import DepthToSpace, SpaceToDepth
-from conv2attn.networks.conversion.patches import altered
+from conv2attn.networks.conversion.computed_weights import altered
 from conv2attn.theory.basis import MODES
 
 POINTWISE = (

@@ -6,7 +6,6 @@ from conv2attn.networks.conversion import (
     attention_layers,
     conversion_of,
     convert,
-    on_patches,
 )
 from conv2attn.networks.copies import copy_network as copy_network
 from conv2attn.networks.layers import layer_inputs as layer_inputs
@@ -25,7 +24,6 @@ __all__ = [
     "attention_layers",
     "conversion_of",
     "convert",
-    "on_patches",
     "soften",
     "softened",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import as_inputs, first_weight
+from conv2attn.arguments import first_weight
 from conv2attn.networks.reading.watch import SEED
 from conv2attn.torch_internals import tree_leaves
 
@@ -16,12 +16,11 @@ DIGITS = 12
 """Hexadecimal digits of a hash: two sets of images have the same ones by chance in 1 of 3e14 pairs."""
 
 
-def run_header(network: nn.Module, example_input: Any) -> str:
+def run_header(network: nn.Module, inputs: Any) -> str:
     """The tensors with their sizes, dtype, device and hash, the network's dtype and device, the seed and the versions.
 
     A loader is named alone, since reading it once more may give other batches.
     """
-    inputs = as_inputs(network, example_input)
     whole = isinstance(inputs, Tensor | Mapping | tuple | list)
     tensors = [each for each in tree_leaves(plain(inputs)) if isinstance(each, Tensor)] if whole else []
     words = [of_tensors(tensors) if tensors else "batches of a loader"]

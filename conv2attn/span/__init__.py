@@ -2,7 +2,7 @@
 
 from conv2attn.span import span_document as span_document  # registers its rule
 from conv2attn.span.arrays import read_array as read_array
-from conv2attn.span.attending import reads_of as reads_of
+from conv2attn.span.attending import ask_attention as ask_attention
 from conv2attn.span.attention_rows import AttentionRows as AttentionRows
 from conv2attn.span.attention_rows import Limits as Limits
 from conv2attn.span.attention_rows import limits_for as limits_for

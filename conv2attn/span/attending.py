@@ -5,7 +5,8 @@ A network is read as it runs on inputs, or by position alone.
 
 import math
 from collections.abc import Mapping, Sequence, ValuesView
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 import torch
 from torch import nn
@@ -18,6 +19,7 @@ from conv2attn.networks.positions import ATTENDS, LayerAttention, PositionAttent
 from conv2attn.networks.reading.by_position import attention_by_run
 from conv2attn.networks.reading.phase import own_sides, read_network
 from conv2attn.networks.reading.records import Read, Reads, Tokens
+from conv2attn.networks.run_header import run_header
 from conv2attn.networks.specimens import wanted_inputs
 from conv2attn.span.grids import as_sides
 from conv2attn.theory.basis import Sides
@@ -26,35 +28,69 @@ MOST_ZEROS = 2**24
 """Largest image of zeros, in numbers, that a network runs on so that the grids of its layers are known."""
 
 
-def reads_of(
+@final
+@dataclass(frozen=True, eq=False)
+class AskedAttention:
+    """What is asked about attention, checked: attention itself, or a network with the inputs that it is called with.
+
+    Args:
+        model: a network, or attention as arrays, layers, or a list or mapping of these.
+        inputs: as the network is called with them; None for attention by position alone.
+        grid: sides of the tokens as the caller names them.
+        selection: names of the layers that are read.
+        position_only: whether a network is read by position alone, on `inputs` if there are any.
+    """
+
+    model: Any
+    inputs: Any
+    grid: Sequence[int] | int | None
+    selection: Selection
+    position_only: bool
+
+    @property
+    def header(self) -> str:
+        """What the network runs on, in one line; empty where nothing runs."""
+        return "" if self.inputs is None else run_header(self.model, self.inputs)
+
+    def reads(self) -> Reads:
+        """The layers that attend: captured on the inputs, read by position alone, or already given as attention.
+
+        Raises:
+            UsageError: no layer has such a name (C2A008), or the network does not run on the inputs (C2A009).
+        """
+        model, sides = self.model, dict[str, Sides]()
+        if isinstance(model, nn.Module):
+            if self.inputs is not None and not self.position_only:
+                return read_network(model, self.inputs, self.selection)
+            if self.position_only or not isinstance(model, MultiHeadSelfAttention):
+                model, sides = attention_by_position(model, self.grid, self.inputs)
+        return as_reads(model, sides).only(self.selection)
+
+
+def ask_attention(
     model: Any,
     inputs: Any = None,
     grid: Sequence[int] | int | None = None,
     only: Patterns = (),
     position_only: bool = False,
-) -> Reads:
-    """The layers of a model that attend: captured on inputs, read by position alone, or already given as attention.
+) -> AskedAttention:
+    """Checks each argument once; of the size of an image, `inputs` are one image of noise.
 
     Raises:
-        UsageError: `inputs` came with an array, or `position_only` with an array, which has no parameters (C2A004); no
-            layer has such a name (C2A008); the parameters of the network have no numbers (C2A006); or the network does
-            not run on the inputs (C2A009).
+        UsageError: `inputs` came with an array, or `position_only` with an array, which has no parameters (C2A004);
+            a state dict, or a network on the meta device (C2A006).
     """
-    sides: Mapping[str, Sides] = {}
     # A state dict is a mapping of names too. Attention has no vectors, and a state dict nearly always has biases.
     if isinstance(model, Mapping) and any(getattr(each, "ndim", 2) == 1 for each in model.values()):
         remedy = "Load weights into their network, conv2attn.load(path, arch=...), and pass that; images are inputs."
         reason = f"{next(iter(model))} and others are no attention (heads, queries, keys)"
         raise UsageError("C2A006", reason, remedy)
-    if not isinstance(model, nn.Module):
-        check_attention(model, inputs, grid, position_only)
-    else:
+    if isinstance(model, nn.Module):
         check_has_numbers(model)
-        if inputs is not None and not position_only:
-            return read_network(model, inputs, Selection.of(only))
-        if position_only or not isinstance(model, MultiHeadSelfAttention):
-            model, sides = attention_by_position(model, grid, inputs)
-    return as_reads(model, sides).only(only)
+        inputs = None if inputs is None else as_inputs(model, inputs)
+    else:
+        check_attention(model, inputs, grid, position_only)
+    return AskedAttention(model, inputs, grid, Selection.of(only), position_only)
 
 
 def check_images(attention: Any) -> None:
@@ -95,15 +131,24 @@ def check_attention(attention: Any, inputs: Any, grid: Sequence[int] | int | Non
 
 def attention_by_position(
     network: nn.Module, grid: Sequence[int] | int | None, inputs: Any
-) -> tuple[Mapping[str, LayerAttention], Mapping[str, Sides]]:
+) -> tuple[Mapping[str, LayerAttention], dict[str, Sides]]:
     """The attention by position alone of each layer of a network, and the sides that reach layers of this project.
 
     Layers of this project whose sides are known come last.
+
+    Raises:
+        UsageError: the network does not run on the inputs (C2A009), or nothing attends (C2A501).
     """
     own = {n or "(root)": each for n, each in attention_layers(network).items() if not each.has_content}
     alone = own_alone(network)
     passed = {name: as_sides(grid, layer.dimensions) for name, layer in own.items()}
-    of_run = own_sides_on(network, inputs) if inputs is not None else own_sides_by_plan(network)
+    if inputs is None:
+        of_run = own_sides_by_plan(network)
+    else:
+        # Inputs that the network refuses are a mistake of the call, even if positions are read from parameters alone:
+        # the report names these inputs as what was run.
+        with running(network, inputs):
+            of_run = own_sides(network, inputs)
     # The caller's grid goes before that of a run, which only says what this one input gave.
     sides = {n: each for n, each in passed.items() if each} or {n: each for n, each in of_run.items() if n in own}
     others = {} if sides and alone else others_by_position(network, as_sides(grid, 2), inputs)
@@ -172,19 +217,6 @@ def needs_inputs(network: nn.Module) -> None:
         f"attention of the {kind} depends on its inputs",
         f"Pass {wanted_inputs(network)[0]} with --inputs, or ask for positions alone with --position-only.",
     )
-
-
-def own_sides_on(network: nn.Module, inputs: Any) -> dict[str, Sides]:
-    """The sides that reach layers of this project in a run on the caller's inputs.
-
-    Raises:
-        UsageError: the network does not run on them (C2A009).
-    """
-    # Inputs that the network refuses are a mistake of the call, even if positions are read from parameters alone: the
-    # report names these inputs as what was run.
-    inputs = as_inputs(network, inputs)
-    with running(network, inputs):
-        return own_sides(network, inputs)
 
 
 def own_sides_by_plan(network: nn.Module) -> dict[str, Sides]:

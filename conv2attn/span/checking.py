@@ -14,9 +14,8 @@ from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import Convolution, as_convolution
 from conv2attn.networks.positions import PositionAttention, Unread
 from conv2attn.networks.reading.records import Read
-from conv2attn.networks.run_header import run_header
 from conv2attn.span.arrays import MEMORY_LIMIT
-from conv2attn.span.attending import needs_inputs, reads_of
+from conv2attn.span.attending import ask_attention, needs_inputs
 from conv2attn.span.attention_rows import MOST_PHI, Limits, limits_for
 from conv2attn.span.conditions import check, check_kernel
 from conv2attn.span.ends import ends_of
@@ -115,13 +114,12 @@ def check_span(
     check_numbers(eps, max_phi, memory_limit)
     # A limit of the caller's may lie between the two ends that least squares leaves open. The programme closes them.
     tight = tight or eps is not None or max_phi is not None
-    if isinstance(attention, nn.Module) and example_input is None and not position_only:
-        needs_inputs(attention)
-    reads = reads_of(attention, example_input, grid, Selection.of(only, skip), position_only)
+    asked = ask_attention(attention, example_input, grid, Selection.of(only, skip), position_only)
+    if isinstance(asked.model, nn.Module) and asked.inputs is None and not position_only:
+        needs_inputs(asked.model)
+    reads = asked.reads()
     # None leaves it to each array, which is a sample if its images differ.
     sampled = (reads.sampled or None) if sampled is None else sampled
-    ran = isinstance(attention, nn.Module) and example_input is not None
-    inputs = run_header(attention, example_input) if ran else ""
 
     def check_layer(read: Read) -> SpanRow:
         name, layer, tokens = read.name, read.attention, read.tokens
@@ -166,7 +164,7 @@ def check_span(
     kernels = {taps or offsets_of(len(row.grid), kernel_size, dilation, offsets) for row in rows if row.grid}
     words = sorted(" ".join(f"({','.join(map(str, offset))})" for offset in kernel) for kernel in kernels)
     question = f"asked: offsets {'; '.join(words)}" if words else "asked: nothing, since no layer is read"
-    return SpanReport(rows, question, inputs)
+    return SpanReport(rows, question, asked.header)
 
 
 def check_numbers(eps: float | None, max_phi: float | None, memory_limit: int) -> None:

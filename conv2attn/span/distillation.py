@@ -23,7 +23,7 @@ from conv2attn.networks.reading import Perturbed
 from conv2attn.networks.reading.records import Read, Reads
 from conv2attn.networks.reading.replay_result import MOST_RESIDUAL
 from conv2attn.networks.reading.sublayers import Sublayer, parts_of_matrices, sublayer_of
-from conv2attn.span.attending import reads_of
+from conv2attn.span.attending import ask_attention
 from conv2attn.span.distillation_report import Distillation, DistilledLayer
 from conv2attn.span.graded_facts.forced_runs import ByImage, ForcedRuns, effect_of
 from conv2attn.span.graded_facts.replacement_maps import by_displacement, displacements
@@ -182,7 +182,7 @@ def distil(
         held_out = torch.arange(len(images)) % 3 == 2
         chosen_by, held_classes = (None if classes is None else classes[each] for each in (~held_out, held_out))
         replacing = Replacing(network, images[~held_out], "position", heads, chosen_by)
-        reads = reads_of(network, images[~held_out], only=Selection.of(only, skip))
+        reads = ask_attention(network, images[~held_out], only=Selection.of(only, skip)).reads()
         replacing.check(reads)
         candidates = candidates_of(network, reads, replacing, images[~held_out], kernel_size)
         chosen = chosen_groups([each for each in candidates if isinstance(each, Candidate)], replacing.runs, max_loss)

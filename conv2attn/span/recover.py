@@ -16,7 +16,7 @@ from conv2attn.layers.attention.hardness import within_margins
 from conv2attn.layers.theorem import convolution_of, module_of
 from conv2attn.networks import attention_layers
 from conv2attn.span.arrays import MEMORY_LIMIT
-from conv2attn.span.attending import reads_of
+from conv2attn.span.attending import ask_attention
 from conv2attn.span.checking import offsets_of
 from conv2attn.span.equations import shift_targets
 from conv2attn.span.graded_facts import LayerFacts
@@ -118,7 +118,7 @@ def recovered_in(
     Raises:
         UsageError: the kernel is not 1, 3, 5 or 7, undilated (C2A001), or no layer can be recovered (C2A505).
     """
-    reads = reads_of(network, inputs, grid)
+    reads = ask_attention(network, inputs, grid).reads()
     own_names = [name or "(root)" for name in layers]
     tokens = {read.name: read.tokens for read in reads.make([name for name in reads.names if name in own_names])}
     recovered: dict[str, Recovered] = {}

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from conv2attn.networks.reading import replay_result
-from conv2attn.span import reads_of
+from conv2attn.span import ask_attention
 
 WINDOW = torch.arange(36).reshape(2, 3, 2, 3).transpose(1, 2).flatten()
 NEIGHBOURS = (torch.arange(6)[:, None] + torch.arange(-1, 2)).clamp(0, 5)
@@ -80,7 +80,7 @@ class Network(nn.Module):
 
 def reads(kind):
     torch.manual_seed(0)
-    return list(reads_of(Network(kind).eval(), torch.randn(1, 3, 12, 12)))
+    return list(ask_attention(Network(kind).eval(), torch.randn(1, 3, 12, 12)).reads())
 
 
 FAILING = {
@@ -134,7 +134,7 @@ class ClassAttention(nn.Module):
 @pytest.mark.parametrize(("width", "heads"), [(8, 4), (128, 64)])
 def test_one_query_takes_a_run_for_each_head_and_channel_up_to_a_limit(width, heads):
     torch.manual_seed(0)
-    (read,) = reads_of(ClassAttention(width, heads).eval(), torch.randn(1, 3, 12, 12))
+    (read,) = ask_attention(ClassAttention(width, heads).eval(), torch.randn(1, 3, 12, 12)).reads()
     if width * heads <= replay_result.MOST_PASSES:
         assert read.replay < 1e-9
     else:

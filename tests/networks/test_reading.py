@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from conv2attn import check_span, heads
 from conv2attn.errors import UsageError
 from conv2attn.networks.reading import MOST_RESIDUAL, replay
-from conv2attn.span import reads_of
+from conv2attn.span import ask_attention
 from conv2attn.theory.basis import AttentionGrid, Sites
 from conv2attn.verdicts import Verdict
 
@@ -60,7 +60,7 @@ class Network(nn.Module):
 def read(kind):
     """The records of both blocks."""
     torch.manual_seed(0)
-    return list(reads_of(Network(kind).eval(), torch.randn(2, 3, 28, 28)))
+    return list(ask_attention(Network(kind).eval(), torch.randn(2, 3, 28, 28)).reads())
 
 
 @pytest.mark.parametrize("kind", ["", "another order", "even attention"])
@@ -144,7 +144,7 @@ def resampled_network(kind, stem="patches"):
 
 def resampled(kind, stem="patches"):
     """The records of attention with queries of this kind, and of the block behind it."""
-    subsampled, _, behind = reads_of(resampled_network(kind, stem), torch.randn(2, 3, 28, 28))
+    subsampled, _, behind = ask_attention(resampled_network(kind, stem), torch.randn(2, 3, 28, 28)).reads()
     return subsampled, behind
 
 
@@ -206,7 +206,7 @@ def test_leading_tokens_and_shared_keys_leave_queries_where_they_stand(kind):
             return ((query @ key.mT).softmax(-1) @ key).transpose(1, 2).flatten(2)
 
     torch.manual_seed(0)
-    (read,) = reads_of(Shared(kind).eval(), torch.randn(2, 3, 28, 28))
+    (read,) = ask_attention(Shared(kind).eval(), torch.randn(2, 3, 28, 28)).reads()
     assert (read.tokens.sides, read.tokens.leading, read.tokens.sites) == ((7, 7), 1, SITES[kind])
 
 
@@ -215,9 +215,9 @@ def test_queries_that_stand_on_keys_attend_to_them_as_those_keys_would(kind):
     torch.manual_seed(0)
     network, images = Resampled(kind).eval(), torch.randn(2, 3, 28, 28)
     network.keys.load_state_dict(network.query.state_dict())
-    subsampled, *_ = reads_of(network, images)
+    subsampled, *_ = ask_attention(network, images).reads()
     network.queries = lambda tokens: tokens
-    whole, *_ = reads_of(network, images)
+    whole, *_ = ask_attention(network, images).reads()
     grid = AttentionGrid((7, 7), subsampled.tokens.sites)
     sites = (torch.cartesian_prod(*map(grid.site, (0, 1))) * torch.tensor([7, 1])).sum(-1)
     torch.testing.assert_close(subsampled.attention, whole.attention[..., sites, :])
@@ -258,7 +258,7 @@ def test_fewer_keys_than_queries_stand_in_cells_of_queries_or_nowhere(kind):
             return attended(self.layer, tokens.flatten(2).mT, fewer(tokens).flatten(2).mT)
 
     torch.manual_seed(0)
-    (read,) = reads_of(Fewer().eval(), torch.randn(2, 3, 32, 32))
+    (read,) = ask_attention(Fewer().eval(), torch.randn(2, 3, 32, 32)).reads()
     assert (read.tokens and read.tokens.sides) == sides, read.unplaced
 
 
@@ -297,13 +297,15 @@ def attended(layer, queries, keys=None):
 def test_tokens_that_one_attention_without_a_residual_does_not_place_have_no_place(kind):
     """Planted: the attention in front alone passed; cells of any sides were alike."""
     torch.manual_seed(0)
-    *_, read = reads_of(WithoutResidual(kind).eval(), torch.randn(2, 3, 28, 28))
+    *_, read = ask_attention(WithoutResidual(kind).eval(), torch.randn(2, 3, 28, 28)).reads()
     assert (read.name, read.tokens) == ("last", None)
 
 
 def test_a_module_that_is_called_twice_without_a_residual_places_what_stands_behind():
     torch.manual_seed(0)
-    first, second, _, last = reads_of(WithoutResidual("one module in two orders").eval(), torch.randn(2, 3, 28, 28))
+    first, second, _, last = ask_attention(
+        WithoutResidual("one module in two orders").eval(), torch.randn(2, 3, 28, 28)
+    ).reads()
     assert [each.name for each in (first, second, last)] == ["first", "first (call 2)", "last"]
     assert [each.tokens.sides for each in (first, second, last)] == [(7, 7)] * 3
     assert [each.reordered for each in (first, second, last)] == [False, True, True]
@@ -330,7 +332,7 @@ class Reversed(nn.Module):
 def test_values_that_are_not_where_their_keys_are_have_no_displacement(of_keys, of_values):
     """Planted: the place of the key alone counted, and values came from elsewhere."""
     torch.manual_seed(0)
-    (read,) = reads_of(Reversed(of_keys, of_values).eval(), torch.randn(2, 3, 16, 24))
+    (read,) = ask_attention(Reversed(of_keys, of_values).eval(), torch.randn(2, 3, 16, 24)).reads()
     if of_keys == of_values:
         assert (read.tokens.sides, read.reordered) == ((4, 6), of_keys)
     else:
@@ -377,7 +379,7 @@ def test_why_a_layer_does_not_replay_is_true_of_its_values(kind, placed, why):
     the places of keys alone counted where one head has its values elsewhere."""
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 32, 4, 4), nn.Flatten(2), Turned(), Valued(kind)).eval()
-    (read,) = reads_of(network, torch.randn(2, 3, 16, 24))
+    (read,) = ask_attention(network, torch.randn(2, 3, 16, 24)).reads()
     assert (read.weights, read.notes, read.tokens is not None) == (None, (why,), placed)
 
 
@@ -404,7 +406,7 @@ def test_a_network_that_refuses_other_numbers_is_read_without_places(kind):
     """Planted: its own error ended the reading."""
     torch.manual_seed(0)
     image = torch.randint(0, 9, (2, 49)) if kind == "float32 of words" else torch.randn(2, 3, 28, 28).gt(0).float()
-    (read,) = reads_of(Particular(kind).eval(), image)
+    (read,) = ask_attention(Particular(kind).eval(), image).reads()
     assert (read.unread, read.tokens, read.attention.shape[-2:]) == ("", None, (49, 49))
     noisy = kind == "zeros and ones"
     why = "two images do not run together" if noisy else "run in float64 with the same"
@@ -413,7 +415,7 @@ def test_a_network_that_refuses_other_numbers_is_read_without_places(kind):
 
 def test_a_network_that_compares_its_numbers_decides_under_noise_as_without():
     torch.manual_seed(0)
-    (read,) = reads_of(Particular("a range").eval(), torch.randn(2, 3, 28, 28).gt(0).float())
+    (read,) = ask_attention(Particular("a range").eval(), torch.randn(2, 3, 28, 28).gt(0).float()).reads()
     assert (read.tokens.sides, read.unplaced) == ((7, 7), "")
 
 
@@ -424,7 +426,7 @@ def test_a_network_that_raises_an_error_of_its_own_is_refused_in_a_sentence():
 
 def test_attention_beside_others_passes_places_on():
     torch.manual_seed(0)
-    *_, read = reads_of(WithoutResidual("an attention beside it").eval(), torch.randn(2, 3, 28, 28))
+    *_, read = ask_attention(WithoutResidual("an attention beside it").eval(), torch.randn(2, 3, 28, 28)).reads()
     assert (read.name, read.tokens.sides, read.reordered) == ("last", (7, 7), True)
 
 
@@ -459,7 +461,9 @@ def test_a_wrong_reading_does_not_replay_whatever_the_layer_attends_to(planted, 
 def test_matrices_are_the_weights_of_the_layer():
     torch.manual_seed(0)
     network = Network("").eval()
-    for block, each in zip((network.first, network.second), reads_of(network, torch.randn(1, 3, 28, 28)), strict=True):
+    for block, each in zip(
+        (network.first, network.second), ask_attention(network, torch.randn(1, 3, 28, 28)).reads(), strict=True
+    ):
         value = block.qkv.weight.double().unflatten(0, (4, 3, 8))[:, 2]
         expected = torch.einsum("ohc,hci->hoi", block.proj.weight.double().unflatten(1, (4, 8)), value)
         torch.testing.assert_close(each.weights[0], expected.detach(), rtol=1e-9, atol=1e-9)
@@ -490,7 +494,7 @@ def test_output_weights_that_stand_around_a_module_are_read(count):
 
     torch.manual_seed(0)
     network = Around().eval()
-    (found,) = reads_of(network, torch.randn(2, 3, 28, 28))
+    (found,) = ask_attention(network, torch.randn(2, 3, 28, 28)).reads()
     weights = (network.out.weight.double(), network.core.value.weight.double())
     each = [x.unflatten(axis, (count, -1)).movedim(axis, 0) for axis, x in zip((1, 0), weights, strict=True)]
     torch.testing.assert_close(found.weights[0], (each[0] @ each[1]).detach(), rtol=1e-9, atol=1e-9)
@@ -520,7 +524,7 @@ class InPlace(nn.Module):
 def test_layers_that_write_into_their_input_are_read():
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 16, 4, 4), nn.Flatten(2), Turned(), InPlace(), InPlace()).eval()
-    for read, layer in zip(reads_of(network, torch.randn(2, 3, 16, 16)), network[3:], strict=True):
+    for read, layer in zip(ask_attention(network, torch.randn(2, 3, 16, 16)).reads(), network[3:], strict=True):
         assert read.replay < MOST_RESIDUAL
         own = layer.proj.weight.detach().double()
         for head, matrix in enumerate(read.weights[0]):

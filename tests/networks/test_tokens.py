@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import conv2attn
 from conv2attn import capture, check_span, heads
-from conv2attn.span import reads_of
+from conv2attn.span import ask_attention
 from conv2attn.verdicts import Verdict
 
 
@@ -137,7 +137,9 @@ with torch.random.fork_rng():
 @pytest.mark.parametrize("name", CASES)
 def test_the_run_tells_the_grid_and_the_leading_tokens(name):
     network, inputs, expected = CASES[name]
-    assert [(read.tokens.sides, read.tokens.leading) for read in reads_of(network.eval(), inputs)] == expected
+    assert [
+        (read.tokens.sides, read.tokens.leading) for read in ask_attention(network.eval(), inputs).reads()
+    ] == expected
     report = heads(network, inputs)
     assert [layer.grid for layer in report.layers] == [sides for sides, _ in expected]
     spans = check_span(network, example_input=inputs, offsets=[(0,) * len(expected[0][0])])
@@ -146,7 +148,9 @@ def test_the_run_tells_the_grid_and_the_leading_tokens(name):
 
 def test_words_beside_a_sound_are_placed_by_their_embeddings():
     torch.manual_seed(0)
-    to_frames, among_words = reads_of(Written().eval(), (torch.randint(0, 99, (2, 9)), torch.randn(2, 8, 48)))
+    to_frames, among_words = ask_attention(
+        Written().eval(), (torch.randint(0, 99, (2, 9)), torch.randn(2, 8, 48))
+    ).reads()
     assert (among_words.tokens.sides, among_words.tokens.leading) == ((9,), 0)
     assert to_frames.tokens is None
     assert to_frames.unplaced.startswith("its queries have no place in the input")
@@ -156,7 +160,7 @@ def test_tokens_of_a_second_image_are_placed_in_it():
     """Planted: the first image alone was perturbed, and nothing of the input arrived."""
     torch.manual_seed(0)
     images = {"one": torch.randn(2, 3, 24, 32), "other": torch.randn(2, 3, 32, 16)}
-    sides = [each.tokens and each.tokens.sides for each in reads_of(Both().eval(), images)]
+    sides = [each.tokens and each.tokens.sides for each in ask_attention(Both().eval(), images).reads()]
     assert sides == [(6, 8), (6, 8), (8, 4), (8, 4)]
 
 
@@ -168,7 +172,7 @@ def test_a_line_is_as_long_as_it_is():
             return attention(super().forward(waves).mT, 1)
 
     torch.manual_seed(0)
-    (read,) = reads_of(Long(8, 16, 3, 2, 1), torch.randn(1, 8, 2060))
+    (read,) = ask_attention(Long(8, 16, 3, 2, 1), torch.randn(1, 8, 2060)).reads()
     assert (read.tokens.sides, read.tokens.leading) == ((1030,), 0)
 
 
@@ -189,14 +193,14 @@ class Overlapping(nn.Module):
 def test_two_rows_of_overlapping_patches_are_not_one_line(seed, columns):
     """By noise the two of one column are apart, and heads that agree repeat it: a transformer of spectra has such."""
     torch.manual_seed(seed)
-    (read,) = reads_of(Overlapping().eval(), torch.randn(1, 1, 26, 6 + 10 * columns))
+    (read,) = ask_attention(Overlapping().eval(), torch.randn(1, 1, 26, 6 + 10 * columns)).reads()
     assert read.tokens is None or read.tokens.sides == (2, columns)
 
 
 def test_tokens_behind_the_grid_are_read_in_front_of_it():
     network, images = Patches(1, trailing=3).eval(), torch.randn(2, 3, 24, 32)
     order = torch.tensor([0, 49, 50, 51, *range(1, 49)])
-    for read, seen in zip(reads_of(network, images), capture(network, images).values(), strict=True):
+    for read, seen in zip(ask_attention(network, images).reads(), capture(network, images).values(), strict=True):
         assert (read.tokens.sides, read.tokens.leading) == ((6, 8), 4)
         assert torch.equal(read.attention, seen[:, :, order][..., order])
 
@@ -209,7 +213,7 @@ def test_tokens_in_another_order_are_read_row_by_row():
             return self.first(self.patch(image).mT.flatten(2).mT)
 
     network, images = Turned().eval(), torch.randn(2, 3, 24, 32)
-    (read,) = reads_of(network, images)
+    (read,) = ask_attention(network, images).reads()
     assert (read.tokens.sides, read.tokens.windows) == ((6, 8), None)
     (seen,) = capture(network, images).values()
     order = torch.arange(48).reshape(8, 6).T.flatten()
@@ -219,7 +223,7 @@ def test_tokens_in_another_order_are_read_row_by_row():
 @pytest.mark.parametrize("count", [20, 64])
 def test_attention_between_channels_is_named_and_not_read(count):
     network, tokens = nn.Sequential(nn.Linear(128, 128), Channels()), torch.randn(2, count, 128)
-    (read,) = reads_of(network, tokens)
+    (read,) = ask_attention(network, tokens).reads()
     assert "between channels" in read.unplaced
     report = check_span(network, example_input=tokens)
     assert (report.verdict, report.exit_code) == (Verdict.UNDECIDED, 3)
@@ -241,12 +245,12 @@ class Striped(nn.Module):
 
 def test_two_wide_tokens_a_row_have_their_places():
     """Planted: an axis of two tokens told nothing, and centres of channels that fell apart by chance were channels."""
-    (read,) = reads_of(Striped().eval(), torch.randn(2, 3, 32, 32))
+    (read,) = ask_attention(Striped().eval(), torch.randn(2, 3, 32, 32)).reads()
     assert (read.tokens.sides, read.tokens.leading) == ((8, 2), 0)
 
 
 def test_a_learned_key_is_named_where_queries_have_none():
-    (read,) = reads_of(Striped(memory=True).eval(), torch.randn(2, 3, 32, 32))
+    (read,) = ask_attention(Striped(memory=True).eval(), torch.randn(2, 3, 32, 32)).reads()
     assert "without a place stand among its keys" in read.unplaced
 
 
@@ -305,7 +309,7 @@ def test_a_windowed_layer_that_reads_no_content_has_none(shift):
         assert abs(head.content) <= max(3 * head.errors.content, 1e-6)
     (read,) = heads(Windowed(shift, 3.0).eval(), images).layers
     assert all(head.content > 0.05 for head in read.heads)
-    (read,) = reads_of(Windowed(shift).eval(), images)
+    (read,) = ask_attention(Windowed(shift).eval(), images).reads()
     places = read.tokens.windows.places
     first = [i * 12 + j for i in range(shift, shift + 4) for j in range(shift, shift + 4)]
     assert places[0].tolist() == first

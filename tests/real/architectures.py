@@ -14,7 +14,7 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder
 from conv2attn.errors import UsageError
 from conv2attn.networks.reading.replay_result import PREMISES
 from conv2attn.report import markdown_table
-from conv2attn.span import reads_of
+from conv2attn.span import ask_attention
 
 PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
 SMALL = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 96}
@@ -290,7 +290,7 @@ def row_of(name):
     try:
         reads = [
             (each.unread or each.unplaced, each.weights is not None, each.replay, each.notes)
-            for each in reads_of(network, inputs)
+            for each in ask_attention(network, inputs).reads()
         ]
     except UsageError as error:
         return [name, library, 0, 0, 0, "-", f"{error.code}: {NO_SOFTMAX}"]

@@ -8,7 +8,7 @@ from architectures import PAGE, TIMM, TRANSFORMERS, built, row_of
 
 from conv2attn import capture
 from conv2attn.report import show
-from conv2attn.span import reads_of
+from conv2attn.span import ask_attention
 from conv2attn.theory.basis import Sites
 
 QUICK = ("ViT", "DINOv2 with registers", "YOLOS", "ViT-MAE", "TimeSformer", "Swin", "PVT", "BERT", "ALBERT", "GPT-2")
@@ -35,7 +35,7 @@ def windows(side, window, shift):
 
 def test_windows_stand_where_they_are_by_definition():
     network, images = built("swin_tiny_patch4_window7_224")
-    for place, read in enumerate(reads_of(network, images)):
+    for place, read in enumerate(ask_attention(network, images).reads()):
         side = (56, 28, 14)[place // 2]
         assert np.array_equal(read.tokens.windows.places, windows(side, 7, 3 * (place % 2)))
 
@@ -44,18 +44,20 @@ def test_the_quarter_of_a_masked_autoencoder_stands_where_it_was_taken():
     network, inputs = built("ViT-MAE")
     with torch.no_grad():
         kept = network(**inputs).ids_restore[0].argsort()[:49]
-    for read in reads_of(network, inputs):
+    for read in ask_attention(network, inputs).reads():
         assert read.tokens.windows.places[0].tolist() == [-1, *kept.tolist()]
 
 
 def test_a_quarter_that_is_drawn_in_each_run_is_not_placed():
     network, inputs = built("ViT-MAE")
-    assert all("another in each run" in read.unplaced for read in reads_of(network, inputs["pixel_values"]))
+    assert all(
+        "another in each run" in read.unplaced for read in ask_attention(network, inputs["pixel_values"]).reads()
+    )
 
 
 def test_frames_of_a_video_are_an_axis():
     network, video = built("TimeSformer")
-    space, time, *_ = reads_of(network, video)
+    space, time, *_ = ask_attention(network, video).reads()
     assert time.tokens.windows.grid.keys == space.tokens.windows.grid.keys == (4, 4, 4)
     assert np.array_equal(time.tokens.windows.places, np.arange(64).reshape(4, 16).T)
     assert np.array_equal(space.tokens.windows.places[:, 1:], np.arange(64).reshape(4, 16))
@@ -74,7 +76,7 @@ def test_queries_of_levit_stand_on_every_second_key_and_give_the_tokens_behind_t
         "encoder.stages.0.layers.2": ((7, 7), Sites((2, 2), (0, 0), (0, 0))),
         "encoder.stages.1.layers.2": ((4, 4), Sites((2, 2), (0, 0), (1, 1))),
     }
-    reads = {read.name: read for read in reads_of(network, images, only=[*halved, behind])}
+    reads = {read.name: read for read in ask_attention(network, images, only=[*halved, behind]).reads()}
     read = reads.pop(behind)
     assert {name: (each.tokens.sides, each.tokens.sites) for name, each in reads.items()} == halved
     assert (read.tokens.sides, read.tokens.leading, read.tokens.windows) == ((2, 2), 0, None)
@@ -88,7 +90,7 @@ def test_the_network_and_the_generator_are_left_as_they_were():
     network, inputs = built("ViT-MAE")
     images = inputs["pixel_values"]
     before, state = torch.random.get_rng_state(), {name: each.clone() for name, each in network.state_dict().items()}
-    list(reads_of(network.train(), images))
+    list(ask_attention(network.train(), images).reads())
     assert torch.equal(torch.random.get_rng_state(), before)
     assert network.training
     assert all(torch.equal(each, state[name]) for name, each in network.state_dict().items())

@@ -7,7 +7,7 @@ from transformers.models.sam.modeling_sam import SamVisionEncoder
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from conv2attn import capture, heads
-from conv2attn.span import check_span, reads_of
+from conv2attn.span import ask_attention, check_span
 from conv2attn.verdicts import Verdict
 
 STAGES = {"num_encoder_blocks": 2, "depths": [1, 1], "hidden_sizes": [8, 16], "num_attention_heads": [1, 2]}
@@ -111,7 +111,10 @@ def test_layers_with_pooled_keys_are_their_matrices_and_have_nearest_convolution
     captured = capture(network, images)
     for hook in hooks:  # with which no layer is its matrices
         hook.remove()
-    report, weights = heads(network, images), {read.name: read.weights for read in reads_of(network, images)}
+    report, weights = (
+        heads(network, images),
+        {read.name: read.weights for read in ask_attention(network, images).reads()},
+    )
     for layer in report.layers:
         matrices, bias = weights[layer.name]
         within = {name: held for name, held in seen.items() if name.startswith(layer.name.removesuffix(".self"))}

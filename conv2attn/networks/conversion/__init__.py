@@ -11,7 +11,6 @@ files have to keep it.
 
 from conv2attn.networks.conversion.network import convert
 from conv2attn.networks.conversion.outcomes import Conversion, ConversionRow, conversion_of
-from conv2attn.networks.conversion.patches import on_patches
 from conv2attn.networks.layers import attention_layers, encodings_of
 
-__all__ = ["Conversion", "ConversionRow", "attention_layers", "conversion_of", "convert", "encodings_of", "on_patches"]
+__all__ = ["Conversion", "ConversionRow", "attention_layers", "conversion_of", "convert", "encodings_of"]

@@ -1,16 +1,18 @@
-"""Weights that something computes before each call: weight norms, spectral norms, pruning, parametrisations."""
+"""The weights of convolutions: those that something computes before each call, and those that cannot be read."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from conv2attn.errors import Conv2AttnError, UnsupportedError
-from conv2attn.layers.theorem import Convolution, read_convolution
+from conv2attn.layers.theorem import STOCK, Convolution, read_convolution
+from conv2attn.networks.conversion.outcomes import UNSUPPORTED, ConversionRow
 from conv2attn.networks.copies import evaluating
 from conv2attn.torch_internals import ParametrisedSpectralNorm
 
@@ -58,6 +60,31 @@ def describe(module: nn.Module) -> str:
         return class_name(module)
 
 
+def unreadable_rows(model: nn.Module) -> list[ConversionRow]:
+    """Rows for convolutions with quantised weights, compiled by torch.jit, or deformable, which cannot be converted.
+
+    Raises:
+        UnsupportedError: `model` is such a convolution itself (C2A101, C2A102).
+    """
+    rows = []
+    for name, module in model.named_modules():
+        kind, reason, code = type(module).__name__, "", "C2A102"
+        remedy = "Convert the network before it is quantised or compiled."
+        if isinstance(module, torch.jit.ScriptModule):
+            kind, reason = module.original_name, "is compiled by torch.jit"
+        elif "quantized" in type(module).__module__ and not isinstance(module, STOCK):
+            reason = "has quantised weights"
+        elif type(module).__module__ == "torchvision.ops.deform_conv":
+            reason, code = "is bilinear between pixels, and attention a Gaussian around the moved centre", "C2A101"
+            remedy = "For offsets at whole pixels, see conv2attn.layers.theorem.deformable_as_attention."
+        if reason and "Conv" in kind:
+            error = UnsupportedError(code, f"{name} ({kind}) {reason}" if name else f"{kind} {reason}", remedy)
+            if not name:
+                raise error
+            rows.append(ConversionRow(name, kind, UNSUPPORTED, str(error)))
+    return rows
+
+
 def weight_changes(module: nn.Module) -> bool:
     """Whether each call of `module` changes its weight: in training mode a spectral norm iterates."""
     iterating = any(isinstance(part, ParametrisedSpectralNorm) and part.training for part in module.modules())
@@ -74,6 +101,11 @@ def hooked(module: nn.Module) -> bool:
     """Whether a module has hooks other than those that compute a weight."""
     hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
     return len(hooks) > len(reparametrisations(module))
+
+
+def altered(module: nn.Module) -> bool:
+    """Whether `module` does more than its class does."""
+    return hooked(module) or "forward" in vars(module)
 
 
 def class_name(module: nn.Module) -> str:

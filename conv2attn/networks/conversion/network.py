@@ -1,7 +1,7 @@
 """Theorem 1 over a whole network: a copy in which every convolution is a multi-head self-attention."""
 
 import warnings
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
@@ -12,15 +12,16 @@ from torch.nn.parameter import is_lazy
 
 from conv2attn.arguments import Patterns, Selection, as_inputs, call_network, check_network, running
 from conv2attn.choices import EncodingName, StrideBy
-from conv2attn.errors import Conv2AttnError, UnsupportedError
+from conv2attn.errors import Conv2AttnError, UnsupportedError, whole_number
 from conv2attn.layers.attention import MultiHeadSelfAttention
-from conv2attn.layers.theorem import STOCK
-from conv2attn.layers.theorem.deformable import is_deformable
+from conv2attn.layers.theorem import STOCK, DepthToSpace, SpaceToDepth, as_patches, module_of
 from conv2attn.networks.conversion.computed_weights import (
+    altered,
     check_has_weights,
     class_name,
     current_convolution,
-    describe,
+    unreadable_rows,
+    weight_changes,
 )
 from conv2attn.networks.conversion.functional import record
 from conv2attn.networks.conversion.outcomes import (
@@ -34,7 +35,6 @@ from conv2attn.networks.conversion.outcomes import (
     remember,
     warnings_about,
 )
-from conv2attn.networks.conversion.patches import on_patches
 from conv2attn.networks.conversion.redirection import CHILD, attend_in_calls
 from conv2attn.networks.conversion.replacement import Content, Settings, attend
 from conv2attn.networks.copies import copy_network, evaluating
@@ -136,9 +136,10 @@ def convert(
         >>> [type(module).__name__ for module in network]
         ['MultiHeadSelfAttention', 'ReLU']
     """
+    check_network(model, "model")
+    example_input = None if example_input is None else as_inputs(model, example_input)
     unreadable = unreadable_rows(model)
     check_has_weights(model, *model.parameters(), *model.buffers())
-    example_input = None if example_input is None else as_inputs(model, example_input)
     network = copy_network(model)
     if example_input is not None and any(map(is_lazy, network.parameters())):
         with evaluating(network), running(network, example_input), torch.no_grad():
@@ -170,33 +171,6 @@ def convert(
     return network
 
 
-def unreadable_rows(model: nn.Module) -> list[ConversionRow]:
-    """Rows for convolutions with quantised weights, compiled by torch.jit, or deformable, which cannot be converted.
-
-    Raises:
-        UsageError: `model` is no network (C2A006).
-        UnsupportedError: it is such a convolution itself (C2A101, C2A102).
-    """
-    check_network(model, "model")
-    rows = []
-    for name, module in model.named_modules():
-        kind, reason, code = type(module).__name__, "", "C2A102"
-        remedy = "Convert the network before it is quantised or compiled."
-        if isinstance(module, torch.jit.ScriptModule):
-            kind, reason = module.original_name, "is compiled by torch.jit"
-        elif "quantized" in type(module).__module__ and not isinstance(module, STOCK):
-            reason = "has quantised weights"
-        elif is_deformable(module):
-            reason, code = "is bilinear between pixels, and attention a Gaussian around the moved centre", "C2A101"
-            remedy = "For offsets at whole pixels, see conv2attn.layers.theorem.deformable_as_attention."
-        if reason and "Conv" in kind:
-            error = UnsupportedError(code, f"{name} ({kind}) {reason}" if name else f"{kind} {reason}", remedy)
-            if not name:
-                raise error
-            rows.append(ConversionRow(name, kind, UNSUPPORTED, str(error)))
-    return rows
-
-
 def attend_in_layers(
     network: nn.Module, chosen: Container[str], settings: Settings
 ) -> tuple[dict[str, ConversionRow], dict[str, Conv2AttnError]]:
@@ -209,19 +183,20 @@ def attend_in_layers(
     for name, module in [*network.named_modules()]:
         if not isinstance(module, STOCK) or CHILD in module._modules:
             continue
-        if name not in chosen:
-            rows[name] = ConversionRow(name, describe(module), SKIPPED, "on request")
-            continue
-        signature = class_name(module)
+        signature, outcome, reason = class_name(module), SKIPPED, "on request"
         try:
             with error_prefix(name), current_convolution(module) as convolution:
                 signature = convolution.describe(signature)
-                attend(module, convolution, name, settings)
-            warning = leak_warning(settings.alpha, len(convolution.kernel_size))
-            rows[name] = ConversionRow(name, signature, CONVERTED, warning)
-        except UnsupportedError as error:
-            errors[name] = error
-            rows[name] = ConversionRow(name, signature, UNSUPPORTED, str(error))
+                if name in chosen:
+                    attend(module, convolution, name, settings)
+                    outcome, reason = CONVERTED, leak_warning(settings.alpha, len(convolution.kernel_size))
+        except Conv2AttnError as error:
+            # A layer that is skipped is read for its row alone, and may be one that cannot be read.
+            if name in chosen:
+                if not isinstance(error, UnsupportedError):
+                    raise
+                errors[name], outcome, reason = error, UNSUPPORTED, str(error)
+        rows[name] = ConversionRow(name, signature, outcome, reason)
     return rows, errors
 
 
@@ -241,3 +216,30 @@ def module_names(network: nn.Module) -> dict[str, list[str]]:
         names.setdefault(module, []).append(name)
     names[network].append("(root)")
     return {each[0]: each for each in names.values()}
+
+
+def on_patches(layer: nn.Module, patch: int | Sequence[int]) -> nn.Sequential:
+    """The network on patch tokens that equals a convolution layer on images of whole patches.
+
+    The layer becomes a convolution of tokens whose weights are numbers of its own and zeros.
+
+    Args:
+        patch: its side in pixels of the input, or its sides.
+    Raises:
+        UnsupportedError: it is no convolution layer (C2A101), has hooks, a forward of its own or a weight that changes
+            at each call (C2A106), or a geometry that `as_patches` refuses (C2A111).
+        UsageError: the patch has other axes, or is not positive (C2A007).
+    """
+    if altered(layer) or weight_changes(layer):
+        sentence = f"{type(layer).__name__} does more than its class, so it has no patch tokens"
+        raise UnsupportedError("C2A106", sentence, "Pass a plain layer, or convert without patch.")
+    given = list(patch) if isinstance(patch, Iterable) and not isinstance(patch, str) else None
+    sides = [whole_number(side, "patch") for side in ([patch] if given is None else given)]
+    with current_convolution(layer) as convolution:
+        first = tuple(sides * len(convolution.kernel_size) if given is None else sides)
+        on_tokens, last = as_patches(convolution, first)
+        trains = isinstance(layer.weight, Tensor) and layer.weight.requires_grad
+        attending = module_of(on_tokens).requires_grad_(trains)
+    modules = attending if isinstance(attending, nn.Sequential) else [attending]
+    inverse = [DepthToSpace(last)] if max(last) > 1 else []
+    return nn.Sequential(SpaceToDepth(first), *modules, *inverse).train(layer.training)

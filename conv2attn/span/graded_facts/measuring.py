@@ -1,5 +1,6 @@
 """Facts of each head of any attention: `conv2attn.heads`."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -12,10 +13,9 @@ from conv2attn.arguments import Patterns, Selection
 from conv2attn.errors import UsageError
 from conv2attn.networks.positions import Unread
 from conv2attn.networks.reading import Windows
-from conv2attn.networks.run_header import run_header
 from conv2attn.networks.specimens import wanted_inputs
 from conv2attn.span.arrays import MEMORY_LIMIT
-from conv2attn.span.attending import check_images, reads_of
+from conv2attn.span.attending import ask_attention, check_images
 from conv2attn.span.attention_rows import Array, AttentionRows
 from conv2attn.span.graded_facts.effects import ReplacedBy
 from conv2attn.span.graded_facts.fact_table import estimates_of_heads, numbers_of_head
@@ -102,7 +102,8 @@ def heads(
     if not isinstance(model, nn.Module):
         check_images(model)
     replacing = None if replace is None else Replacing(model, example_input, replace, replaced_heads, labels)
-    reads = reads_of(model, example_input if replacing is None else replacing.batches, grid, Selection.of(only, skip))
+    asked = ask_attention(model, example_input, grid, Selection.of(only, skip))
+    reads = (asked if replacing is None else dataclasses.replace(asked, inputs=replacing.batches)).reads()
     if replacing is not None:
         replacing.check(reads)
     facts = list[LayerFacts]()
@@ -126,7 +127,7 @@ def heads(
     return HeadsReport(
         tuple(facts),
         needed=f"example_input={wanted_inputs(model)[0]}" if without else "",
-        inputs=run_header(model, example_input) if isinstance(model, nn.Module) and example_input is not None else "",
+        inputs=asked.header,
         together=None if replacing is None else replacing.together(),
     )
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from conv2attn import check_span
 from conv2attn.networks.positions import Unread
 from conv2attn.networks.reading import by_position
-from conv2attn.span import reads_of
+from conv2attn.span import ask_attention
 
 HEADS, SIDES, WIDTH = 2, (3, 4), 8
 CELLS = torch.cartesian_prod(torch.arange(3), torch.arange(4))
@@ -82,7 +82,7 @@ class Network(nn.Module):
 
 
 def by_position_of(network, grid=None, inputs=None):
-    (read,) = reads_of(network, inputs, grid, position_only=True)
+    (read,) = ask_attention(network, inputs, grid, position_only=True).reads()
     return read.attention
 
 
@@ -135,7 +135,7 @@ class Placed(Network):
 def test_absolute_positions_are_what_the_first_layer_makes_of_them_without_patches():
     torch.manual_seed(0)
     network = Placed().eval()
-    first, later = reads_of(network, grid=SIDES, position_only=True)
+    first, later = ask_attention(network, grid=SIDES, position_only=True).reads()
     query, key, _ = F.linear(network.positions, network.attn.in_proj_weight, network.attn.in_proj_bias).chunk(3, -1)
     query, key = (each.detach().double().unflatten(-1, (HEADS, -1)).transpose(0, 1) for each in (query, key))
     weights = (query @ key.mT / 2).softmax(-1)

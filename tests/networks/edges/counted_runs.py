@@ -5,7 +5,7 @@ from itertools import count
 import torch
 from torch import nn
 
-from conv2attn.span import reads_of
+from conv2attn.span import ask_attention
 
 MOST = 25
 
@@ -43,7 +43,7 @@ def test_a_plain_encoder_is_read_in_a_bounded_number_of_runs():
         next(numbers)
 
     network.register_forward_pre_hook(note)
-    first, second = reads_of(network, torch.randn(8, 3, 16, 16))
+    first, second = ask_attention(network, torch.randn(8, 3, 16, 16)).reads()
     assert next(numbers) <= MOST
     for each in (first, second):
         assert (each.tokens.sides, each.tokens.leading, each.unplaced) == ((4, 4), 1, "")

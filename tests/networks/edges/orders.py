@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from conv2attn.networks.reading import orders, score_order
-from conv2attn.span import reads_of
+from conv2attn.span import ask_attention
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_talking_heads_are_placed_and_tokens_exchanged_in_one_of_them_are_not(wh
     if axis is not None:
         changes[where] = lambda heads: exchanged(heads, axis)
     image = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(1))
-    (read,) = reads_of(Odd(**changes).eval(), image)
+    (read,) = ask_attention(Odd(**changes).eval(), image).reads()
     assert read.unplaced == reason
 
 
@@ -109,7 +109,7 @@ def test_a_softmax_rounded_to_float32_is_placed_and_tokens_exchanged_behind_it_a
     torch.manual_seed(0)
     image = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(1))
     behind = (lambda heads: heads) if axis is None else (lambda heads: exchanged(heads, axis))
-    (read,) = reads_of(Rounded(lambda heads: heads, behind).eval(), image)
+    (read,) = ask_attention(Rounded(lambda heads: heads, behind).eval(), image).reads()
     assert read.unplaced == reason
 
 
@@ -132,5 +132,5 @@ def test_a_way_beside_the_softmax_is_not_overlooked(order):
     """Planted by asking the softmax alone: exchanged columns beside it were read as if they were in their order."""
     torch.manual_seed(0)
     image = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(1))
-    (read,) = reads_of(Beside(order).eval(), image)
+    (read,) = ask_attention(Beside(order).eval(), image).reads()
     assert read.unplaced == score_order.OTHER_WAY

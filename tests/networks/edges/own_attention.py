@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from conv2attn.errors import UsageError
 from conv2attn.networks.reading import layouts
 from conv2attn.networks.reading.phase import IMAGES_AS_WINDOWS
-from conv2attn.span import reads_of
+from conv2attn.span import ask_attention
 
 CELLS, WIDTH, HEADS, IMAGES = 16, 8, 2, 3
 TRUTH: list[torch.Tensor] = []
@@ -484,7 +484,7 @@ def verdict(name):
         network(images)
     truth = torch.cat(TRUTH) if TRUTH else None
     try:
-        reads = list(reads_of(network, images))
+        reads = list(ask_attention(network, images).reads())
     except UsageError as error:
         return str(error)
     refused = [each.unread or each.unplaced for each in reads if each.unread or each.unplaced]
@@ -546,7 +546,7 @@ def test_planted_errors_are_seen(planted, monkeypatch):
 def test_a_core_of_queries_keys_and_values_has_the_heads_that_lie_at_the_same_tokens(behind):
     """Planted by taking the core alone: it replays as windows of one head."""
     torch.manual_seed(1)
-    (read,) = reads_of(Network(PLAIN, WithCore(behind)).eval(), torch.randn(3, 3, 8, 8))
+    (read,) = ask_attention(Network(PLAIN, WithCore(behind)).eval(), torch.randn(3, 3, 8, 8)).reads()
     assert (read.name, tuple(read.attention.shape)) == ("layer.core", (3, HEADS, CELLS, CELLS))
     assert (read.weights is None) == (behind is not None)
     if read.weights is not None:
@@ -571,7 +571,7 @@ class Divided(Layer):
 )
 def test_outputs_that_are_not_finite_or_the_same_are_not_called_nonlinear(divisor, size, reason):
     torch.manual_seed(1)
-    (read,) = reads_of(Network(PLAIN, Divided(divisor, size)).eval(), torch.randn(2, 3, 8, 8))
+    (read,) = ask_attention(Network(PLAIN, Divided(divisor, size)).eval(), torch.randn(2, 3, 8, 8)).reads()
     assert reason in read.notes[0]
 
 
@@ -581,5 +581,5 @@ def test_blurred_tokens_lie_alike_in_all_images_or_are_refused(attend, reason):
     torch.manual_seed(1)
     network = Network(attend, Layer()).eval()
     network.patch = nn.Sequential(nn.Conv2d(3, WIDTH, 3, 2, 1), nn.GELU(), nn.Conv2d(WIDTH, WIDTH, 3, 2, 1))
-    (read,) = reads_of(network, torch.randn(2, 3, 16, 16))
+    (read,) = ask_attention(network, torch.randn(2, 3, 16, 16)).reads()
     assert reason in read.unplaced if reason else read.tokens.sides == (4, 4)

@@ -12,7 +12,7 @@ from torch import nn
 from conv2attn import capture, check_span, heads
 from conv2attn.cli.attention_files import in_words
 from conv2attn.networks.reading import replay_result
-from conv2attn.span import grid_of, reads_of
+from conv2attn.span import ask_attention, grid_of
 from conv2attn.span.recover import nearest_in
 from conv2attn.verdicts import Verdict
 
@@ -116,7 +116,7 @@ def test_the_nearest_convolution_acts_on_the_keys_and_serves_every_query(cell, s
     with torch.no_grad():
         tokens = network.sr(images) if cell > 1 else images  # a map of each token is part of the matrices
         computed = network(images).double()
-        ((matrices, bias),) = (read.weights for read in reads_of(network, images))
+        ((matrices, bias),) = (read.weights for read in ask_attention(network, images).reads())
         made = torch.einsum("nhqk,nck,hoc->nqo", attention.double(), tokens.flatten(2).double(), matrices) + bias
     torch.testing.assert_close(made, computed, atol=1e-5, rtol=1e-5)
     found = layer.convolution(3)

@@ -10,7 +10,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn import heads
-from conv2attn.span import reads_of
+from conv2attn.span import ask_attention
 
 SIDES = (3, 4)
 PLACES = [(i, j) for i in range(3) for j in range(4)]
@@ -244,7 +244,7 @@ def test_values_and_outputs_of_torch_s_own_layer(bias):
         nn.init.normal_(parameter)
     x = torch.randn(1, 5, 8).double()
     computed, weights = layer(x, x, x, average_attn_weights=False)
-    ((matrices, shift),) = (read.weights for read in reads_of(layer, (x, x, x)))
+    ((matrices, shift),) = (read.weights for read in ask_attention(layer, (x, x, x)).reads())
     made = torch.einsum("nhqk,nki,hoi->nqo", weights, x, matrices)
     torch.testing.assert_close(made if shift is None else made + shift, computed)
 
