@@ -5,12 +5,13 @@ import timm.models.convit
 import torch
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from suite import convolutions, smallest_sides
 from torch import nn
 
 import conv2attn
 from conv2attn import convert, from_gpsa, to_gpsa
 from conv2attn.errors import GeometryError, UnsupportedError
-from conv2attn.testing import assert_same_output, convolutions, smallest_sides
+from conv2attn.testing import assert_same_output
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 

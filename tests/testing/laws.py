@@ -4,9 +4,10 @@ import pytest
 import torch
 from changes import changed
 from hypothesis import strategies as st
+from suite import images_for, integer_tensors
 
 from conv2attn.layers.theorem import attention_for, read_convolution
-from conv2attn.testing import assert_equivalent, images_for, integer_tensors
+from conv2attn.testing import assert_equivalent
 from conv2attn.theory.basis import Padding
 
 IMAGES = [torch.tensor([[1.0, 2.0, 4.0]])]

@@ -8,11 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import convolve
+from suite import convolutions, images_for
 from torch import nn
 
 from conv2attn.errors import GeometryError
 from conv2attn.layers.theorem import attention_for, read_convolution
-from conv2attn.testing import assert_same_output, convolutions, images_for
+from conv2attn.testing import assert_same_output
 from conv2attn.theory.bounds import one_hot_threshold
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")

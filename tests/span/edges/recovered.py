@@ -9,6 +9,7 @@ import torch
 from attentions import OFFSETS
 from changes import changed
 from hypothesis import given
+from suite import convolutions, images_for
 from torch import nn
 
 from conv2attn import MultiHeadSelfAttention, convert, recover
@@ -16,7 +17,6 @@ from conv2attn.errors import UnsupportedError
 from conv2attn.layers.attention import Encoding
 from conv2attn.layers.theorem import read_convolution
 from conv2attn.span import read_layer
-from conv2attn.testing import convolutions, images_for
 from conv2attn.theory.basis import Padding, Sites
 
 same_warns = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")

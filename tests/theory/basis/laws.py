@@ -9,15 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layers.attention.drawing import encoding_for
-from torch import nn
-from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
-
-import conv2attn.theory.basis
-from conv2attn.layers.theorem import read_convolution
-from conv2attn.testing import (
+from suite import (
     LAWS,
-    assert_same_output,
     convolutions,
     grids,
     images_for,
@@ -32,8 +25,15 @@ from conv2attn.testing import (
     sparses,
     sums,
 )
-from conv2attn.testing.laws import apply_is_the_matrix, composition_multiplies
-from conv2attn.testing.operators import compositions_on
+from suite.operator_laws import apply_is_the_matrix, composition_multiplies
+from suite.operator_strategies import compositions_on
+from torch import nn
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import conv2attn.theory.basis
+from conv2attn.layers.theorem import read_convolution
+from conv2attn.testing import assert_same_output
 from conv2attn.theory.basis import (
     FAMILIES,
     MODES,

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from imitated_device import has_float64
 from oracles import soft_allowed
+from suite import integer_tensors
 
 from conv2attn.errors import EngineError
 from conv2attn.layers.attention import (
@@ -19,7 +20,7 @@ from conv2attn.layers.attention import (
 )
 from conv2attn.layers.attention.engines import cheapest
 from conv2attn.layers.theorem import attention_for, read_convolution
-from conv2attn.testing import assert_same_output, integer_tensors
+from conv2attn.testing import assert_same_output
 
 HARD_ENGINES = ("conv", "gather")
 

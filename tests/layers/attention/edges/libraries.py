@@ -4,10 +4,11 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from suite import convolutions, images_for
 from torch import nn
 
 import conv2attn
-from conv2attn.testing import assert_same_output, convolutions, images_for
+from conv2attn.testing import assert_same_output
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 

@@ -5,11 +5,12 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import convolve
+from suite import convolutions, images_for
 
 from conv2attn.errors import EngineError
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention, set_engine
 from conv2attn.layers.theorem import attention_for, read_convolution
-from conv2attn.testing import assert_same_output, convolutions, images_for
+from conv2attn.testing import assert_same_output
 from conv2attn.theory.basis import FAMILIES
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")

@@ -8,11 +8,12 @@ from changes import changing
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import convolve, rounding_allowed, soft_allowed
+from suite import grids, paddings, sites_on, wide_tensors
 
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention, score_dtype, set_engine
 from conv2attn.layers.attention.engines import dense, profiles
 from conv2attn.layers.theorem import attention_for, read_convolution
-from conv2attn.testing import assert_same_output, grids, paddings, sites_on, wide_tensors
+from conv2attn.testing import assert_same_output
 from conv2attn.theory.basis import AttentionGrid, HeadNumbers, Padding, QuadraticSoftmax, Sites, evaluate
 
 

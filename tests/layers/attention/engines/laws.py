@@ -10,19 +10,14 @@ from hypothesis import strategies as st
 from imitated_device import has_float64
 from layers.attention.cases import soft_layer
 from oracles import convolve, rounding_allowed
+from suite import LAYER_LAWS, convolutions, images_for, smallest_sides
+from suite.convolution_strategies import DRAWN_DTYPES
 
 from conv2attn import convert
 from conv2attn.layers.attention import ENGINES, set_engine
 from conv2attn.layers.attention.engines import Rounding
 from conv2attn.layers.theorem import attention_for, read_convolution
-from conv2attn.testing import (
-    LAYER_LAWS,
-    assert_same_output,
-    convolutions,
-    images_for,
-    smallest_sides,
-)
-from conv2attn.testing.strategies import DRAWN_DTYPES
+from conv2attn.testing import assert_same_output
 from conv2attn.theory.basis import AttentionGrid
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")

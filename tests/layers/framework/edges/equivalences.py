@@ -6,13 +6,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from suite import convolutions, images_for, smallest_sides
 from torch import nn
 
 from conv2attn import convert
 from conv2attn.errors import UnsupportedError
 from conv2attn.layers.framework import compare, from_torch, to_torch
 from conv2attn.layers.theorem import read_convolution
-from conv2attn.testing import assert_same_output, convolutions, images_for, smallest_sides
+from conv2attn.testing import assert_same_output
 from conv2attn.theory.basis import (
     Basis,
     Combination,

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from suite import convolutions
 
 from conv2attn.layers.attention import hard_offsets
 from conv2attn.layers.theorem import (
@@ -18,7 +19,6 @@ from conv2attn.layers.theorem import (
     read_convolution,
     tap_matrix,
 )
-from conv2attn.testing import convolutions
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 

@@ -5,8 +5,8 @@ import math
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from suite import grids, paddings, sites_on
 
-from conv2attn.testing import grids, paddings, sites_on
 from conv2attn.theory.basis import AttentionGrid, Padding
 
 LINES = st.integers(1, 3).flatmap(lambda axes: grids(axes, 5 if axes < 3 else 3))

@@ -12,6 +12,8 @@ import pytest
 import torch
 from hypothesis import find, settings
 from hypothesis.errors import NoSuchExample
+from suite import LAWS, convolutions, paddings
+from suite.operator_laws import rows_are_probabilities
 from torch import nn
 from torch.nn import functional as F
 
@@ -20,8 +22,6 @@ from conv2attn.cli import main
 from conv2attn.errors import ERROR_RULES, EngineError, GeometryError, UnsupportedError, UsageError
 from conv2attn.layers.attention import ENGINES, Encoding, EngineName, MultiHeadSelfAttention, arithmetics, set_engine
 from conv2attn.layers.attention.engines import Engine
-from conv2attn.testing import LAWS, convolutions, paddings
-from conv2attn.testing.laws import rows_are_probabilities
 from conv2attn.theory.basis import FAMILIES, MODES, Centered, Composition, Padding, as_matrix
 from conv2attn.theory.basis.padding import Mode
 from conv2attn.verdicts import Verdict

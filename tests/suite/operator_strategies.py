@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from conv2attn.testing.tensor_strategies import integer_tensors
 from conv2attn.theory.basis import (
     MODES,
     Composition,
@@ -18,6 +17,7 @@ from conv2attn.theory.basis import (
     Sites,
     output_sides,
 )
+from suite.tensor_strategies import integer_tensors
 
 
 def tuples_of(strategy: st.SearchStrategy[Any], axes: int) -> st.SearchStrategy[tuple[Any, ...]]:

@@ -3,7 +3,6 @@
 import torch
 from hypothesis import strategies as st
 
-from conv2attn.testing.tensor_strategies import integer_tensors
 from conv2attn.theory.basis import (
     Chebyshev,
     Combination,
@@ -15,6 +14,7 @@ from conv2attn.theory.basis import (
     Sparse,
     terms,
 )
+from suite.tensor_strategies import integer_tensors
 
 
 @st.composite

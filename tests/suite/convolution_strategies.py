@@ -11,9 +11,9 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from conv2attn.testing.operators import tuples_of
-from conv2attn.testing.tensor_strategies import budget_of, integer_tensors, wide_tensors
 from conv2attn.theory.basis import MODES, Sides
+from suite.operator_strategies import tuples_of
+from suite.tensor_strategies import budget_of, integer_tensors, wide_tensors
 
 DRAWN_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 FORWARD_KINDS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
