@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from conv2attn.equality.certify import certify
     from conv2attn.files import load, save
     from conv2attn.lab.explore import explore
-    from conv2attn.layers.attention import MultiHeadSelfAttention, from_gpsa, set_engine, to_gpsa, to_mha
+    from conv2attn.layers.attention import MultiHeadSelfAttention, set_engine, to_mha
     from conv2attn.layers.framework import AttentionConvolution, BasisConvolution, from_torch
     from conv2attn.layers.framework.compare import compare
     from conv2attn.layers.theorem import as_basis, to_torch
@@ -39,7 +39,6 @@ HOMES = {
     "distil": "span.distillation",
     "explore": "lab.explore",
     "express": "span",
-    "from_gpsa": "layers.attention",
     "from_torch": "layers.framework",
     "heads": "span",
     "load": "files",
@@ -49,7 +48,6 @@ HOMES = {
     "soften": "networks",
     "softened": "networks",
     "start_at_convolution": "networks.starts",
-    "to_gpsa": "layers.attention",
     "to_mha": "layers.attention",
     "to_torch": "layers.theorem",
 }
@@ -72,7 +70,6 @@ __all__ = [
     "distil",
     "explore",
     "express",
-    "from_gpsa",
     "from_torch",
     "heads",
     "load",
@@ -82,7 +79,6 @@ __all__ = [
     "soften",
     "softened",
     "start_at_convolution",
-    "to_gpsa",
     "to_mha",
     "to_torch",
 ]

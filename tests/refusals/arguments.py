@@ -6,7 +6,7 @@ from test_arguments import ENCODER, NETWORK, TAKING, TOKENS
 from torch import nn
 
 import conv2attn
-from conv2attn import convert, load, save, to_gpsa, to_mha
+from conv2attn import convert, load, save, to_mha
 from conv2attn.errors import UsageError
 from conv2attn.lab.explore import explore
 
@@ -30,7 +30,7 @@ REFUSALS = {
         "C2A001 eps='x' is not a number": lambda: conv2attn.check_span(np.full((9, 9, 9), 1 / 9), eps="x"),
         "C2A001 extra_tokens='1' is not a whole number": lambda: conv2attn.heads(ENCODER, TOKENS, extra_tokens="1"),
         "C2A006 inputs are of class int": lambda: conv2attn.assert_equivalent(NETWORK, NETWORK, 3),
-        "C2A006 layer is": [lambda: to_mha(CONV), lambda: to_gpsa(CONV)],
+        "C2A006 layer is": lambda: to_mha(CONV),
         r"C2A001 side=\(5, 6\) is not a whole number": lambda: to_mha(convert(CONV), (5, 6)),
         "C2A001 tolerance=-1 is not a number of at least 0": lambda: conv2attn.assert_equivalent(
             NETWORK, NETWORK, IMAGE, tolerance=-1

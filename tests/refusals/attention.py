@@ -6,7 +6,7 @@ import torch
 from layers.attention.edges.equations import layer_with
 from torch import fx, nn
 
-from conv2attn import convert, from_gpsa, save, set_engine, to_mha
+from conv2attn import convert, save, set_engine, to_mha
 from conv2attn.errors import (
     AlphaError,
     CheckpointError,
@@ -64,7 +64,6 @@ REFUSALS = {
     UnsupportedError: {
         "C2A110": lambda: as_affine_map(as_basis(layer_with(terms="qk+vr")), (4, 3)),
         "C2A101 attention: only quadratic heads without groups": lambda: to_mha(convert(nn.Conv2d(4, 4, 3, groups=2))),
-        "C2A101 an object of class Linear is not timm's GPSA": lambda: from_gpsa(nn.Linear(2, 2)),
     },
     HeadSizeError: {
         "C2A105 width=5": lambda: Encoding.of("sinusoidal", 2, 2, 5),

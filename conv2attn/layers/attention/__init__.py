@@ -4,7 +4,6 @@ from conv2attn.layers.attention.distilled import DistilledAttention
 from conv2attn.layers.attention.encoding import Encoding
 from conv2attn.layers.attention.engines import ENGINES, EngineName
 from conv2attn.layers.attention.features import score_error
-from conv2attn.layers.attention.gated import GatedAttention, from_gpsa, to_gpsa
 from conv2attn.layers.attention.hardness import hard_offsets
 from conv2attn.layers.attention.layer import MultiHeadSelfAttention
 from conv2attn.layers.attention.measured_arithmetic import arithmetics as arithmetics
@@ -26,17 +25,14 @@ __all__ = [
     "DistilledAttention",
     "Encoding",
     "EngineName",
-    "GatedAttention",
     "LearnedPlaces",
     "MultiHeadSelfAttention",
     "OperatorFacts",
     "PositionedAttention",
     "ScoreTerms",
     "SinusoidalPlaces",
-    "from_gpsa",
     "hard_offsets",
     "score_error",
     "set_engine",
-    "to_gpsa",
     "to_mha",
 ]
