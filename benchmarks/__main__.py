@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent
 PAGES = {
     "engines": "Attention beside the convolution that it is: networks, layers, steps, compiled, memory",
     "content": "Attention that reads content, beside the same layer without positions",
-    "training": "Training steps of the paper's network, generalised heads, silent content, patches",
+    "training": "Training steps of the paper's network, generalised heads, silent content",
     "spans": "check-span against the grid",
     "tightness": "Bounds beside the worst differences found",
     "graphs": "Graph layers beside torch_geometric, and the order that `auto` takes",

@@ -134,21 +134,6 @@ def generalised(sides: tuple[int, ...]) -> str:
     return markdown_table(("tokens", "quadratic, ms", "MiB", "generalised, ms", "MiB", "engine"), rows)
 
 
-@torch.no_grad()
-def patches(rounds: int, side: int) -> str:
-    """A 3x3 layer of 64 channels on pixels and on patches, by dense and by the engine that `auto` takes."""
-    torch.manual_seed(0)
-    conv, image = nn.Conv2d(64, 64, 3, padding=1), torch.randn(1, 64, side, side)
-    layers = {"pixels": nn.Sequential(conv2attn.convert(conv)), "4x4 patches": conv2attn.convert(conv, patch=4)}
-    rows = []
-    for engine in ("dense", "separable", "auto"):
-        ways = {name: set_engine(layer, engine) for name, layer in layers.items()}
-        found = interleaved({name: lambda w=way: w(image) for name, way in ways.items()}, rounds)
-        ratio = f"{found['pixels'] / found['4x4 patches']:.2f}x"
-        rows.append([engine, *(f"{ms:.1f}" for ms in found.values()), ratio])
-    return markdown_table(("engine", *(f"{name}, ms" for name in layers), "faster"), rows)
-
-
 def silent(rounds: int, cases: tuple[tuple[int, int], ...]) -> str:
     """A step of a 3x3 layer on 16x16 tokens with and without silent content, by dense."""
     rows = []
@@ -186,13 +171,6 @@ reach of a head, some 12 pixels here, time grows like the tokens.
 
 {generalised}
 
-## Patch tokens
-
-A 3x3 layer of 64 channels on {side}x{side} pixels, forward only. Attention compares P^2 times fewer tokens; engines
-that do not compare all pairs gain nothing from patches, whose weights are mostly zeros.
-
-{patches}
-
 ## Silent content
 
 A 3x3 layer on 16x16 tokens, by `dense`. Attention that depends on the content is one softmax for each image, and
@@ -211,12 +189,10 @@ def main(quick: bool, asked: tuple[str, str] | None) -> None:
         click.echo(json.dumps(growth(asked[0], int(asked[1]))))
         return
     torch.set_num_threads(1)
-    rounds, side = (1, 8) if quick else (3, 56)
+    rounds = 1 if quick else 3
     text = TEXT.format(
-        side=side,
         networks=networks(rounds, {4: 1} if quick else {16: 20, 32: 4, 64: 1}),
         generalised=generalised(SIDES[:1] if quick else SIDES),
-        patches=patches(rounds, side),
         silent=silent(rounds, ((8, 1),) if quick else ((32, 1), (32, 8), (64, 4), (128, 1), (128, 8))),
     )
     click.echo(text, nl=False)

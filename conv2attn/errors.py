@@ -144,7 +144,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     "C2A007": ErrorRule(
         "sizes do not agree",
         "Two sizes must fit each other: one number for each axis or channel, groups that divide channels.",
-        ">>> conv2attn.convert(nn.Conv2d(3, 4, 3), patch=(2, 2, 2))",
+        ">>> conv2attn.BasisConvolution(4, 6, terms=1, groups=3)",
         "Pass as many numbers as there are axes or channels, and sizes that divide each other.",
     ),
     "C2A008": ErrorRule(
@@ -245,12 +245,6 @@ ERROR_RULES: dict[str, ErrorRule] = {
         "The operation has no rule for operators of this type.",
         ">>> from conv2attn.theory.basis import as_matrix; as_matrix(nn.ReLU(), (5, 5))",
         "Register a rule, or pass the operator as Dense.",
-    ),
-    "C2A111": ErrorRule(
-        "not a convolution of whole patches",
-        "On patch tokens a convolution must map whole patches to whole patches at every size, padding included.",
-        ">>> conv2attn.convert(nn.Conv2d(3, 4, 3), patch=2)",
-        "Choose a patch that is a multiple of the stride, pad to keep the size, or convert without patch.",
     ),
     "C2A120": ErrorRule(
         "input does not fit the layer",

@@ -158,16 +158,11 @@ def timed_sentences(page: str) -> dict[str, str]:
     rows = re.findall(rf"(?m)^\| (\d+) \| (\d+) \| {number} \| {number} \| {number}x \|$", page)
     longer = {(int(channels), int(batch)): float(ratio) for channels, batch, _, _, ratio in rows}
     one_image = sorted(ratio for (_, batch), ratio in longer.items() if batch == 1)
-    (patches,) = re.findall(rf"(?m)^\| dense \| {number} \| {number} \| {number}x \|$", page)
     return {
         "silent-content": f"""\
 A step with it takes {one_image[0]:.1f} to {one_image[-1]:.1f} times as long for one image. For a
 batch of eight it takes {longer[128, 8]:.1f} times as long at 128 channels and {longer[32, 8]:.1f} times at 32, since
 each image then has its own softmax ([figures](../benchmarks/training.md#silent-content)).""",
-        "patches": f"""\
-With the engine `dense` a 3x3 layer of 64 channels on 56x56 pixels is {float(patches[2]):.0f} times
-faster on patches of 4x4; where heads are one-hot, the engines for hard heads on pixels are faster than either
-([figures](../benchmarks/training.md#patch-tokens)).""",
     }
 
 

@@ -7,15 +7,14 @@ from typing import Any, final
 from torch import nn
 
 from conv2attn.layers.attention import MultiHeadSelfAttention
-from conv2attn.layers.theorem import DepthToSpace, SpaceToDepth
-from conv2attn.networks.conversion.computed_weights import altered
+from conv2attn.networks.conversion.computed_weights import hooked
 from conv2attn.theory.basis import MODES
 
 POINTWISE = (
     nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Hardswish, nn.Tanh, nn.Sigmoid,
 )  # fmt: skip
 PADS = [MODES[mode].layer(axes) for mode in ("zeros", "circular") for axes in (1, 2, 3)]
-STAGES: dict[str, type[nn.Module]] = {kind.__name__: kind for kind in (*POINTWISE, *PADS, SpaceToDepth, DepthToSpace)}
+STAGES: dict[str, type[nn.Module]] = {kind.__name__: kind for kind in (*POINTWISE, *PADS)}
 """The modules without weights that a chain has between its attention layers."""
 ATTENTION = "attention"
 
@@ -40,7 +39,8 @@ def chain_of(network: nn.Module) -> ChainPlan | None:
     """The plan of `network`, or None where it is more than a chain."""
     numbered = list(network._modules) == [str(place) for place in range(len(network._modules))]
     tensors = (*network._parameters, *network._buffers)
-    if type(network) is not nn.Sequential or not numbered or tensors or any(map(altered, network.modules())):
+    altered = any(hooked(each) or "forward" in vars(each) for each in network.modules())
+    if type(network) is not nn.Sequential or not numbered or tensors or altered:
         return None
     stages: list[tuple[str, dict[str, Any]]] = []
     for stage in network:
@@ -63,9 +63,5 @@ def build_chain(plan: ChainPlan) -> nn.Sequential:
     """
     modules = []
     for name, arguments in plan.stages:
-        if name != ATTENTION:
-            for number in arguments.get("patch", ()):
-                if type(number) is not int or number < 1:
-                    raise ValueError(f"{name} has a patch of {number!r}")
         modules.append(nn.Identity() if name == ATTENTION else STAGES[name](**arguments))
     return nn.Sequential(*modules)

@@ -17,7 +17,7 @@ from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.files import Reading, architecture, read_dict, read_images, read_labels, write_text_atomically
 from conv2attn.networks.zoo import ResNet, ResNetPlan
 
-CONV, PATCHED = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3, padding=1)
+CONV = nn.Conv2d(3, 4, 3)
 
 
 def loaded(content, **options):
@@ -49,7 +49,7 @@ def functional():
 
 
 def hooked():
-    chain = convert(PATCHED, patch=4)
+    chain = convert(nn.Sequential(CONV, nn.ReLU()))
     chain.register_forward_hook(lambda module, inputs, output: 2 * output)
     save(chain, "chain.pt")
     load("chain.pt")
@@ -57,7 +57,7 @@ def hooked():
 
 def stage(*first):
     """Loads a chain with another first stage."""
-    save(convert(PATCHED, patch=4), "chain.pt")
+    save(convert(nn.Sequential(CONV, nn.ReLU())), "chain.pt")
     content = torch.load("chain.pt", weights_only=True)
     stages = content["architecture"][1]["stages"]
     content["architecture"] = ["chain", {"stages": (first, *stages[1:])}]
@@ -114,7 +114,7 @@ REFUSALS = {
         "of diffusers, for the class UNet2DConditionModel(?!.*Did you mean).*file.py:factory": diffusers,
         "C2A304 .*: the converted network is a ": hooked,
         "C2A303": [
-            lambda: stage("SpaceToDepth", {"patch": (0, 4)}),
+            lambda: stage("PixelShuffle", {"upscale_factor": 2}),
             lambda: stage("Linear", {}),
             lambda: stage("ReLU", {"slope": 1}),
             *(lambda make=make: read_images(make()) for make in (truncated, deep, text, empty)),

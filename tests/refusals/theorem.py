@@ -1,13 +1,12 @@
-"""Layers that are no convolution with a softmax, and sizes of heads and patches that do not fit."""
+"""Layers that are no convolution with a softmax, and sizes of heads that do not fit."""
 
 import warnings
 
 import torch
 from torch import nn
 
-from conv2attn import convert
-from conv2attn.errors import GeometryError, HeadSizeError, UnsupportedError, UsageError
-from conv2attn.layers.theorem import SpaceToDepth, attention_for, deformable_as_attention, read_convolution
+from conv2attn.errors import HeadSizeError, UnsupportedError, UsageError
+from conv2attn.layers.theorem import attention_for, deformable_as_attention, read_convolution
 
 
 def spoiled(**attributes):
@@ -38,11 +37,6 @@ PADDED, GROUPED = nn.Conv2d(2, 3, 3, padding=1), nn.Conv2d(8, 12, 3, groups=4)
 WHOLE = nn.Parameter(torch.ones(2, 2, 3, 3, dtype=torch.int8), requires_grad=False)
 
 
-def refused_patches(*pairs):
-    """Conversions by patches."""
-    return [lambda pair=pair: convert(pair[0], patch=pair[1]) for pair in pairs]
-
-
 def moved(*pairs):
     """Layers that move the taps of others."""
     return [lambda pair=pair: deformable_as_attention(*pair) for pair in pairs]
@@ -50,13 +44,6 @@ def moved(*pairs):
 
 REFUSALS = {
     UnsupportedError: {
-        "C2A1[01]1 ": refused_patches(
-            (nn.Conv2d(1, 1, 3), 2),
-            (nn.Conv2d(1, 1, 3, stride=2, padding=1), 3),
-            (nn.Conv2d(1, 1, 3, padding=1, padding_mode="reflect"), 2),
-            (nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU()), 1),
-            (nn.ReLU(), 1),
-        ),
         "C2A102 Conv2d has weights of torch.complex64": lambda: read_convolution(
             nn.Conv2d(2, 2, 3, dtype=torch.complex64)
         ),
@@ -77,7 +64,6 @@ REFUSALS = {
         "reflect": moved((nn.Conv2d(2, 18, 1), nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"))),
     },
     UsageError: {
-        "C2A007 patch=": refused_patches((nn.Conv2d(1, 1, 3, padding=1), (2,)), (nn.Conv2d(1, 1, 3, padding=1), 0)),
         "C2A104 padding_mode='mirror' is not one of zeros, reflect, replicate, circular": lambda: read_convolution(
             spoiled(padding_mode="mirror")
         ),
@@ -100,8 +86,5 @@ REFUSALS = {
             )
             for width in (0, -4, 6)
         },
-    },
-    GeometryError: {
-        r"sides \(6, 5\) are not whole patches": lambda: SpaceToDepth((2, 2))(torch.ones(1, 1, 6, 5)),
     },
 }

@@ -6,18 +6,14 @@ from conv2attn.layers.theorem.convolution import STOCK, Convolution, has_own_for
 from conv2attn.layers.theorem.deformable import deformable_as_attention
 from conv2attn.layers.theorem.fewest import FewestHeads, as_convolution, combinations, fewest_heads, tap_matrix
 from conv2attn.layers.theorem.modules import convolution_of, module_of
-from conv2attn.layers.theorem.patches import DepthToSpace, SpaceToDepth, as_patches
 from conv2attn.theory.basis import as_basis
 
 __all__ = [
     "STOCK",
     "Convolution",
-    "DepthToSpace",
     "FewestHeads",
-    "SpaceToDepth",
     "as_basis",
     "as_convolution",
-    "as_patches",
     "attention_for",
     "combinations",
     "convolution_of",

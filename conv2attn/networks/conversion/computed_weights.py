@@ -103,11 +103,6 @@ def hooked(module: nn.Module) -> bool:
     return len(hooks) > len(reparametrisations(module))
 
 
-def altered(module: nn.Module) -> bool:
-    """Whether `module` does more than its class does."""
-    return hooked(module) or "forward" in vars(module)
-
-
 def class_name(module: nn.Module) -> str:
     """The name of the class of a convolution, without a parametrisation's."""
     return type(module).__name__.removeprefix("Parametrized")

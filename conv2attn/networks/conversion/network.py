@@ -1,7 +1,7 @@
 """Theorem 1 over a whole network: a copy in which every convolution is a multi-head self-attention."""
 
 import warnings
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
@@ -12,16 +12,14 @@ from torch.nn.parameter import is_lazy
 
 from conv2attn.arguments import Patterns, Selection, as_inputs, call_network, check_network, running
 from conv2attn.choices import EncodingName, StrideBy
-from conv2attn.errors import Conv2AttnError, UnsupportedError, whole_number
+from conv2attn.errors import Conv2AttnError, UnsupportedError
 from conv2attn.layers.attention import MultiHeadSelfAttention
-from conv2attn.layers.theorem import STOCK, DepthToSpace, SpaceToDepth, as_patches, module_of
+from conv2attn.layers.theorem import STOCK
 from conv2attn.networks.conversion.computed_weights import (
-    altered,
     check_has_weights,
     class_name,
     current_convolution,
     unreadable_rows,
-    weight_changes,
 )
 from conv2attn.networks.conversion.functional import record
 from conv2attn.networks.conversion.outcomes import (
@@ -66,10 +64,6 @@ def outside_inference_mode() -> Iterator[None]:
 
 
 @overload
-def convert(
-    model: nn.Module, example_input: Input | None = None, *, patch: int | Sequence[int], **options: Unpack[Options]
-) -> nn.Sequential: ...
-@overload
 def convert(model: Stock, example_input: Input | None = None, **options: Unpack[Options]) -> MultiHeadSelfAttention: ...
 @overload
 def convert(model: Network, example_input: Input | None = None, **options: Unpack[Options]) -> Network: ...
@@ -87,7 +81,6 @@ def convert(
     max_error: float | None = None,
     only: Patterns = (),
     skip: Patterns = (),
-    patch: int | Sequence[int] | None = None,
 ) -> nn.Module:
     """A copy of `model` with every convolution replaced by an equal multi-head self-attention.
 
@@ -112,9 +105,6 @@ def convert(
             `d_head`, it takes `value` and `output` in place of the weight, which no other layer shares then.
         only, skip: glob patterns of layer names ("layer1.*") to convert, or to leave; a functional call goes by its
             module's name, "(root)" for the network itself.
-        patch: of one convolution layer: attend to patches of so many pixels along each side. A K x K kernel of stride 1
-            takes `(2 ceil((K - 1) / 2P) + 1)^2` heads on P^2 times fewer tokens, 9 while K - 1 is at most 2 P; a patch
-            embedding, whose kernel and stride are the patch, takes one. Fewer heads do not do: claim PATCH of proofs/.
     Returns:
         A MultiHeadSelfAttention for a convolution layer, otherwise a network of the class of `model`.
     Warns:
@@ -144,8 +134,6 @@ def convert(
     if example_input is not None and any(map(is_lazy, network.parameters())):
         with evaluating(network), running(network, example_input), torch.no_grad():
             call_network(network, example_input)
-    if patch is not None:
-        network = on_patches(network, patch)
     settings = Settings(alpha, encoding, d_head, stride_by, trainable, content, max_error)
     selection, names = Selection.of(only, skip), module_names(network)
     chosen = {name for name, all_names in names.items() if selection.wants(*all_names)}
@@ -216,30 +204,3 @@ def module_names(network: nn.Module) -> dict[str, list[str]]:
         names.setdefault(module, []).append(name)
     names[network].append("(root)")
     return {each[0]: each for each in names.values()}
-
-
-def on_patches(layer: nn.Module, patch: int | Sequence[int]) -> nn.Sequential:
-    """The network on patch tokens that equals a convolution layer on images of whole patches.
-
-    The layer becomes a convolution of tokens whose weights are numbers of its own and zeros.
-
-    Args:
-        patch: its side in pixels of the input, or its sides.
-    Raises:
-        UnsupportedError: it is no convolution layer (C2A101), has hooks, a forward of its own or a weight that changes
-            at each call (C2A106), or a geometry that `as_patches` refuses (C2A111).
-        UsageError: the patch has other axes, or is not positive (C2A007).
-    """
-    if altered(layer) or weight_changes(layer):
-        sentence = f"{type(layer).__name__} does more than its class, so it has no patch tokens"
-        raise UnsupportedError("C2A106", sentence, "Pass a plain layer, or convert without patch.")
-    given = list(patch) if isinstance(patch, Iterable) and not isinstance(patch, str) else None
-    sides = [whole_number(side, "patch") for side in ([patch] if given is None else given)]
-    with current_convolution(layer) as convolution:
-        first = tuple(sides * len(convolution.kernel_size) if given is None else sides)
-        on_tokens, last = as_patches(convolution, first)
-        trains = isinstance(layer.weight, Tensor) and layer.weight.requires_grad
-        attending = module_of(on_tokens).requires_grad_(trains)
-    modules = attending if isinstance(attending, nn.Sequential) else [attending]
-    inverse = [DepthToSpace(last)] if max(last) > 1 else []
-    return nn.Sequential(SpaceToDepth(first), *modules, *inverse).train(layer.training)

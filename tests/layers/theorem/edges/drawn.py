@@ -1,4 +1,4 @@
-"""Properties of Theorem 1's construction on drawn convolutions: the way back, fewest heads, patches."""
+"""Properties of Theorem 1's construction on drawn convolutions: the way back, fewest heads."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,6 @@ from suite import convolutions
 
 from conv2attn.layers.attention import hard_offsets
 from conv2attn.layers.theorem import (
-    DepthToSpace,
-    SpaceToDepth,
     as_convolution,
     attention_for,
     combinations,
@@ -30,18 +28,6 @@ def test_the_way_back_from_attention_is_the_convolution(conv):
     found = convolution_of(hard_offsets(layer.operators(), conv.weight.dtype), layer.basis())
     assert torch.equal(found.weight, kernel.weight)
     assert np.array_equal(tap_matrix(found), kernel.weight.flatten(2).flatten(0, 1).T.double().numpy())
-
-
-@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=3), st.integers(1, 3))
-def test_tokens_of_patches_are_the_image_again(sizes, channels):
-    patch, sides = tuple(p for p, _ in sizes), [p * n for p, n in sizes]
-    image = torch.randn(2, channels, *sides)
-    tokens = SpaceToDepth(patch)(image)
-    assert tokens.shape == (2, channels * int(np.prod(patch)), *(n for _, n in sizes))
-    assert torch.equal(DepthToSpace(patch)(tokens), image)
-    if len(patch) == 2 and patch[0] == patch[1]:
-        assert torch.equal(tokens, torch.nn.PixelUnshuffle(patch[0])(image))
-    assert torch.equal(tokens.sort(1).values.flatten().sort().values, image.flatten().sort().values)
 
 
 @given(st.integers(0, 4), st.integers(1, 4), st.integers(-60, 60), st.integers(0, 2**16))
