@@ -1,7 +1,5 @@
 """Maps of tokens, and graphs, that do not fit."""
 
-from itertools import combinations, permutations
-
 import torch
 from theory.basis.edges.graphs import EDGES, GRAPH, ONE
 from torch import nn
@@ -14,7 +12,6 @@ from conv2attn.theory.basis import (
     Graph,
     Padding,
     Pattern,
-    Powers,
     Shift,
     Sites,
     Sparse,
@@ -26,14 +23,12 @@ from conv2attn.theory.basis import (
     basis_of,
     combine,
     compose,
-    compose_filters,
     evaluate,
     output_sides,
     relations,
 )
 
-TAPS, STEP, OTHER = Weights(None, torch.ones(3, 1, 1)), adjacency(GRAPH), adjacency(GRAPH)
-FILTERS = [basis_of(family, TAPS, 1) for family in (Chebyshev(STEP, 2), Powers(STEP, 2), Powers(OTHER, 2), STEP)]
+STEP = adjacency(GRAPH)
 FIVE, ONCE, WIDER = torch.ones(1, 1, 5), Sites((1,), (0,), (0,)), Sites.everywhere(1)
 
 REFUSALS = {
@@ -47,11 +42,6 @@ REFUSALS = {
             ONE, torch.ones(1, 2, 5), "rows"
         ),
         "C2A120 an image of 3 channels, where the layer reads 2": lambda: evaluate(ONE, torch.ones(1, 3, 5)),
-        "C2A007 filters compose to one": [
-            lambda pair=pair: compose_filters(*pair, (5,))
-            for both in combinations(FILTERS, 2)
-            for pair in permutations(both)
-        ],
         "C2A122 an edge has the key 7, and there are 5": lambda: Sparse.from_edges(
             torch.tensor([[7], [0]]), torch.ones(1), 5
         ),

@@ -1,7 +1,4 @@
-"""Proposition 3 of Andreoli 2019: composing two basis convolutions multiplies their bases and their parameters.
-
-Products of polynomials of one operator are polynomials of it: graph filters compose without more terms.
-"""
+"""Proposition 3 of Andreoli 2019: composing two basis convolutions multiplies their bases and their parameters."""
 
 import torch
 from torch import Tensor
@@ -9,8 +6,7 @@ from torch import Tensor
 from conv2attn.errors import UsageError
 from conv2attn.theory.basis.basis import Basis, basis_of, field
 from conv2attn.theory.basis.grid import Offset, Sides, Sites
-from conv2attn.theory.basis.operators import Composition, Powers, Shift, apply, output_sides
-from conv2attn.theory.basis.operators.polynomials import Polynomials
+from conv2attn.theory.basis.operators import Composition, Shift, apply, output_sides
 from conv2attn.theory.basis.padding import Padding
 from conv2attn.theory.basis.weights import Weights
 
@@ -129,43 +125,3 @@ def check_channels(second: Basis, first: Basis) -> None:
             f"the second layer reads {second.weights.d_in} channels, the first gives {first.weights.d_out}",
             "Pass a first layer that gives as many channels as the second reads.",
         )
-
-
-def compose_filters(second: Basis, first: Basis, sides: Sides) -> Basis:
-    """`second` after `first` as one filter whose order is the sum of theirs, instead of the product of their terms.
-
-    Exact, since `L^j L^k = L^(j + k)` and `2 T_j T_k = T_(j + k) + T_|j - k|`; the bias is a field over the nodes.
-
-    Raises:
-        UsageError: the layers are not polynomials of one kind of the same operator (C2A007), or their channels do not
-            fit (C2A120).
-    Source: Andreoli 2019, Proposition 3.
-    """
-    outer, inner = second.operators, first.operators
-    if (
-        not isinstance(outer, Polynomials)
-        or not isinstance(inner, Polynomials)
-        or type(outer) is not type(inner)
-        or outer.operator is not inner.operator
-    ):
-        raise UsageError(
-            "C2A007",
-            "filters compose to one where both are polynomials of the same operator object",
-            "Build both from one operator object.",
-        )
-    # Each product of two terms is one term of the composed filter, or half the sum of two. Without this step the terms
-    # would multiply with each layer: (j + 1) (k + 1) of them for orders j and k, and not j + k + 1.
-    both = compose(second, first, sides)
-    taps = both.weights.dense().unflatten(0, (outer.order + 1, inner.order + 1))
-    total = torch.zeros(outer.order + inner.order + 1, *taps.shape[2:]).to(taps)
-    for j in range(outer.order + 1):
-        for k in range(inner.order + 1):
-            for place, share in places(outer, j, k):
-                total = total.index_add(0, torch.tensor([place], device=taps.device), share * taps[j, k][None])
-    family = type(outer)(outer.operator, outer.order + inner.order)
-    return basis_of(family, Weights(None, total, both.weights.bias), len(sides))
-
-
-def places(family: Polynomials, j: int, k: int) -> list[tuple[int, float]]:
-    """The terms whose weighted sum is the product of terms j and k, as (term, weight)."""
-    return [(j + k, 1.0)] if isinstance(family, Powers) else [(j + k, 0.5), (abs(j - k), 0.5)]

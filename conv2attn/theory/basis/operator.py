@@ -111,7 +111,7 @@ class Operator:
 
 def moved_to(value: Value, device: torch.device | str) -> Value:
     """An operator, a basis, or a field of either, with all its tensors on `device`; itself where they are there."""
-    # An object that is already there is returned itself, not a copy: `compose_filters` compares operators by `is`.
+    # An object that is already there is returned itself: no copy of a large operator is made.
     moved: Any = value
     if isinstance(value, Tensor):
         moved = value.to(device)

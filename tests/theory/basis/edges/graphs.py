@@ -12,7 +12,6 @@ from conv2attn.theory.basis import (
     Chebyshev,
     Graph,
     Pattern,
-    Powers,
     Sparse,
     Weights,
     adjacency,
@@ -20,8 +19,6 @@ from conv2attn.theory.basis import (
     as_matrix,
     basis_of,
     chebyshev,
-    compose,
-    compose_filters,
     entries,
     evaluate,
     gcn,
@@ -176,24 +173,6 @@ def test_products_over_pairs_are_those_of_dense_matrices_with_their_gradients(pa
             each.requires_grad_(trained in ("both", ("first", "second")[number]))
         for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
             assert check(lambda *given, product=product: product(pattern, *given).square(), inputs)
-
-
-@example(BUSY, 3, 2, Powers, 0)
-@given(graphs(), st.integers(0, 3), st.integers(0, 2), st.sampled_from([Chebyshev, Powers]), SEEDS)
-def test_filters_of_one_operator_compose_to_one_of_the_sum_of_their_orders(drawn, first, second, kind, seed):
-    graph, matrix = drawn
-    operator, sides = chebyshev(graph, 1).operator, (len(matrix),)
-
-    def filter_of(order, channels, seed):
-        weights = Weights(None, numbers(order + 1, *channels, seed=seed), numbers(channels[0], seed=seed + 1))
-        return basis_of(kind(operator, order), weights, 1)
-
-    one, two = filter_of(first, (3, 2), seed), filter_of(second, (4, 3), seed + 2)
-    image = numbers(2, 2, *sides, seed=seed)
-    expected, both = evaluate(two, evaluate(one, image)), compose_filters(two, one, sides)
-    assert terms(both.operators) == first + second + 1
-    assert_same_output(evaluate(both, image), expected, 1e-9 * (1 + expected.abs().max().item()))
-    assert terms(compose(two, one, sides).mixing) == (first + 1) * (second + 1)
 
 
 @given(graphs(), st.sampled_from(["mixing", "channels", "map", "auto"]), st.integers(1, 2), SEEDS)
