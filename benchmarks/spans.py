@@ -20,8 +20,8 @@ from torch import nn
 from benchmarks.processes import MIB, apart, peak_bytes
 from conv2attn import MultiHeadSelfAttention, check_span, convert, heads
 from conv2attn.layers.attention import Encoding
-from conv2attn.networks.zoo.transformer import TransformerPlan, VisionTransformer
 from conv2attn.report.markup import markdown_table
+from studies.transformer import TransformerPlan, VisionTransformer
 
 CASES = (
     *(("soft", side) for side in (14, 28, 56, 64)),

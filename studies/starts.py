@@ -38,8 +38,8 @@ from conv2attn.lab.figures.drawing import draw_curve
 from conv2attn.networks.starts import Start, kernel, start_at_convolution
 from conv2attn.networks.starts.parts import attending_layers
 from conv2attn.networks.starts.start import draw_as_torch
-from conv2attn.networks.zoo import TransformerPlan, VisionTransformer
 from conv2attn.report.markup import markdown_table
+from studies.transformer import TransformerPlan, VisionTransformer
 
 BATCH, WEIGHT_DECAY, CLIP, WARM_UP = 50, 0.05, 1.0, 0.15
 HEAD_IMAGES = 64  # on which heads are measured, and which fix the scale of a start

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 import conv2attn
-from conv2attn.networks.zoo import TransformerPlan, VisionTransformer
+from studies.transformer import TransformerPlan, VisionTransformer
 
 IMAGE = torch.ones(1, 2, 4, 5)
 

@@ -8,7 +8,7 @@ from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClass
 
 import conv2attn
 from conv2attn.callbacks import head_numbers, heads_in_lightning, heads_in_trainer
-from conv2attn.networks.zoo import TransformerPlan, VisionTransformer
+from studies.transformer import TransformerPlan, VisionTransformer
 
 IMAGES, LABELS = torch.randn(8, 1, 12, 12), torch.arange(8) % 3
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Lightning and transformers

@@ -11,9 +11,9 @@ import pytest
 import torch
 from scipy.stats import ttest_1samp
 
-from conv2attn.networks.zoo import TransformerPlan, VisionTransformer
 from studies import starts as study
 from studies.starts import ARMS, Gain, RunKey, Starts, begin, corrected_gains, entropies, faster, log_attention
+from studies.transformer import TransformerPlan, VisionTransformer
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -71,11 +71,10 @@ def start_at_convolution(
             C2A503).
         AlphaError: alpha is not above 0 and at most 128 (C2A130).
     Examples:
-        >>> import conv2attn
-        >>> from conv2attn.networks.zoo import TransformerPlan, VisionTransformer
-        >>> network = VisionTransformer(TransformerPlan(side=28, patch=4, width=64, heads=8, layers=4))
-        >>> conv2attn.start_at_convolution(network, kernel_size=3)
-        <Start: 32 heads in 4 layers begin as shifts>
+        >>> import conv2attn, timm  # doctest: +SKIP
+        >>> network = timm.create_model("vit_tiny_patch16_224")  # doctest: +SKIP
+        >>> conv2attn.start_at_convolution(network, kernel_size=3)  # doctest: +SKIP
+        <Start: 36 heads in 12 layers begin as shifts>
 
     Source: Zheng et al. 2025 (arXiv 2505.19985) for heads that begin as shifts; docs/theory.md for this construction.
     """

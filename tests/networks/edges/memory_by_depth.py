@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from conv2attn import check_span, heads
 from conv2attn.networks.reading import Perturbed
-from conv2attn.networks.zoo import TransformerPlan, VisionTransformer
+from studies.transformer import TransformerPlan, VisionTransformer
 
 READING = "conv2attn.networks.reading"
 WIDTH, HEADS, SIDE = 64, 4, 8

@@ -7,7 +7,7 @@ import torch
 
 from conv2attn import check_span, heads
 from conv2attn.networks.reading import phase
-from conv2attn.networks.zoo import TransformerPlan, VisionTransformer
+from studies.transformer import TransformerPlan, VisionTransformer
 
 NETWORK = VisionTransformer(TransformerPlan(side=8, patch=2, width=16, heads=2, layers=3)).eval()
 IMAGES = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))

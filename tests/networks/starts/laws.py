@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 import conv2attn
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
 from conv2attn.networks.starts import Parts
-from conv2attn.networks.zoo import TransformerPlan, VisionTransformer
+from studies.transformer import TransformerPlan, VisionTransformer
 
 
 class Own(nn.Module):
