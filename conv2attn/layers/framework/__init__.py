@@ -5,7 +5,6 @@ from conv2attn.layers.framework.basis_convolution import BasisConvolution
 from conv2attn.layers.framework.compare import MapComparison, compare
 from conv2attn.layers.framework.expansion import Expansion, expand
 from conv2attn.layers.framework.mechanisms import BiAffine, DotProduct, Mechanism, Quadratic
-from conv2attn.layers.framework.reduction import Reduction, reduce
 from conv2attn.layers.framework.torch_layers import from_torch, to_torch
 
 __all__ = [
@@ -17,10 +16,8 @@ __all__ = [
     "MapComparison",
     "Mechanism",
     "Quadratic",
-    "Reduction",
     "compare",
     "expand",
     "from_torch",
-    "reduce",
     "to_torch",
 ]

@@ -1,7 +1,6 @@
 """Theorem 1's construction: one quadratic head a tap, centred on the tap's offset and sharp enough to be one-hot."""
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -10,14 +9,13 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import check_choice
 from conv2attn.choices import EncodingName, StrideBy
-from conv2attn.errors import AlphaError, GeometryError, HeadSizeError, UsageError, real_number, whole_number
+from conv2attn.errors import AlphaError, GeometryError, HeadSizeError, whole_number
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.attention.encoding import Encoding
 from conv2attn.layers.attention.hardness import FORMAT_NAMES
 from conv2attn.layers.attention.layer import plain_copy
-from conv2attn.layers.framework import reduce
 from conv2attn.layers.theorem.convolution import Convolution
-from conv2attn.theory.basis import FAMILIES, Offset, Weights, as_basis, offsets
+from conv2attn.theory.basis import FAMILIES, Weights
 from conv2attn.theory.bounds import auto_alpha
 
 MOST_KEY_WIDTH = 32  # chosen: wide enough to compare tokens
@@ -34,7 +32,6 @@ def attention_for(
     stride_by: StrideBy = "queries",
     trainable: bool = False,
     content: str = "none",
-    max_error: float | None = None,
 ) -> MultiHeadSelfAttention:
     """The multi-head self-attention that equals `convolution` on images of every size.
 
@@ -50,33 +47,30 @@ def attention_for(
             at 46, exactly 0 where attention is one-hot.
         content: "none", or "silent": terms q.k with keys of zero and queries drawn at random, which add exactly 0 to
             every score, and to which gradients flow wherever they flow to the centres.
-        max_error: take narrower heads or fewer of them, whichever are fewer numbers, by which no output moves further
-            than this for any image within [-1, 1] (in exact arithmetic, attention one-hot); None for equality. The
-            layer then holds `value` and `output` in place of the weight.
     Raises:
         AlphaError: alpha is not positive and finite (C2A130).
         HeadSizeError: `d_head` is too small (C2A105).
-        UsageError: an unknown encoding (C2A002), an offset too large for the dtype of the centres or a `max_error`
-            that is no number >= 0 (C2A001), or one that comes with a `d_head` (C2A004).
+        UsageError: an unknown encoding (C2A002), or an offset too large for the dtype of the centres (C2A001).
     Source: Cordonnier et al. 2020, Theorem 1, Lemmas 1 and 2; claims L1, L2a and T1 of proofs/.
     """
     weight, bias = convolution.weight, convolution.bias
     settings: Any = {"alpha": alpha, "encoding": encoding, "stride_by": stride_by}
     settings |= {"trainable": trainable, "content": content}
-    if max_error is None and head_width(convolution, d_head) == head_width(convolution, None):
-        layer = heads_for(convolution, convolution.offsets, kernel_size=convolution.kernel_size, **settings)
+    width = head_width(convolution, d_head)
+    if width == head_width(convolution, None):
+        layer = heads_for(convolution, kernel_size=convolution.kernel_size, **settings)
         layer.weight = nn.Parameter(plain_copy(weight))
         layer.bias = None if bias is None else nn.Parameter(plain_copy(bias))
         return layer.prepare()
-    offsets, weights = head_factors(convolution, d_head, max_error)
-    factors_present: Any = {"value": weights.value is not None, "output": weights.output is not None}
-    layer = heads_for(convolution, offsets, d_head=weights.d_head, **factors_present, **settings)
+    value, output = factors(convolution.taps().detach(), convolution.groups, width)
+    weights = Weights(value, output, bias, convolution.groups)
+    factors_present: Any = {"value": value is not None, "output": output is not None}
+    layer = heads_for(convolution, d_head=weights.d_head, **factors_present, **settings)
     return layer.hold(weights).prepare()
 
 
 def heads_for(
     convolution: Convolution,
-    offsets: Sequence[Offset],
     *,
     alpha: float | str,
     encoding: str,
@@ -85,7 +79,7 @@ def heads_for(
     content: str,
     **factors_present: Any,
 ) -> MultiHeadSelfAttention:
-    """The attention with heads at `offsets` in the geometry of `convolution`, without its weights, which are on meta.
+    """The attention with a head at each tap of `convolution`, in its geometry, without its weights, which are on meta.
 
     Args:
         factors_present: which weights the layer holds: arguments of `MultiHeadSelfAttention`.
@@ -95,7 +89,7 @@ def heads_for(
     check_choice(content, "content", ("none", "silent"))
     check_choice(encoding, "encoding", (name for name, family in FAMILIES.items() if family.sharpens))
     weight = convolution.weight
-    targets = torch.tensor(offsets, device="cpu")
+    targets = torch.tensor(convolution.offsets, device="cpu")
     centers = targets.to(position_dtype(weight.dtype))
     if not torch.equal(centers.to(targets.dtype), targets):
         raise GeometryError(
@@ -122,28 +116,6 @@ def heads_for(
         layer.query = nn.Parameter(nn.init.normal_(drawn, std=(convolution.d_in * layer.d_key) ** -0.5))
         layer.key = nn.Parameter(torch.zeros_like(drawn))
     return layer
-
-
-def head_factors(
-    convolution: Convolution, d_head: int | None, max_error: float | None
-) -> tuple[tuple[Offset, ...], Weights]:
-    """The offsets and the factors of the heads: one a tap, or fewer or narrower ones within `max_error`.
-
-    Raises:
-        UsageError, HeadSizeError: as `attention_for`.
-    """
-    basis, groups = as_basis(convolution), convolution.groups
-    if max_error is not None:
-        if d_head is not None:
-            raise UsageError(
-                "C2A004", f"max_error={max_error} chooses the width, and d_head={d_head} is given", "Pass one of both."
-            )
-        max_error = real_number(max_error, "max_error")
-        narrow, basis = (reduce(basis, max_error, kind).basis for kind in ("rank", "terms"))
-        if narrow.weights.numbers < basis.weights.numbers:
-            return convolution.offsets, narrow.weights
-    value, output = factors(basis.weights.taps().detach(), groups, head_width(convolution, d_head))
-    return offsets(basis.operators), Weights(value, output, convolution.bias, groups)
 
 
 def sharpness_for(alpha: float | str, dtype: torch.dtype) -> float:

@@ -51,7 +51,6 @@ class Options(TypedDict, total=False):
     stride_by: StrideBy
     trainable: bool
     content: Content
-    max_error: float | None
     only: Patterns
     skip: Patterns
 
@@ -78,7 +77,6 @@ def convert(
     stride_by: StrideBy = "queries",
     trainable: bool = False,
     content: Content = "none",
-    max_error: float | None = None,
     only: Patterns = (),
     skip: Patterns = (),
 ) -> nn.Module:
@@ -99,10 +97,8 @@ def convert(
             Without an example they stay as they are. Lazy layers of the copy take their weights from that run, those
             that `model` itself would draw next; `model` stays lazy.
         alpha, encoding, d_head, stride_by, trainable, content: see `theorem.attention_for`. Centres and sharpness of a
-            trainable conversion move at an alpha of about 5 to 10, and do not from 46 on.
-        max_error: fewer or narrower heads by which no output of a layer moves further, for images within [-1, 1]; it
-            bounds each layer alone, and not what a network makes of it. Functional calls stay equal. Like another
-            `d_head`, it takes `value` and `output` in place of the weight, which no other layer shares then.
+            trainable conversion move at an alpha of about 5 to 10, and do not from 46 on. Another `d_head` takes
+            `value` and `output` in place of the weight, which no other layer shares then.
         only, skip: glob patterns of layer names ("layer1.*") to convert, or to leave; a functional call goes by its
             module's name, "(root)" for the network itself.
     Returns:
@@ -134,7 +130,7 @@ def convert(
     if example_input is not None and any(map(is_lazy, network.parameters())):
         with evaluating(network), running(network, example_input), torch.no_grad():
             call_network(network, example_input)
-    settings = Settings(alpha, encoding, d_head, stride_by, trainable, content, max_error)
+    settings = Settings(alpha, encoding, d_head, stride_by, trainable, content)
     selection, names = Selection.of(only, skip), module_names(network)
     chosen = {name for name, all_names in names.items() if selection.wants(*all_names)}
     rows, errors = attend_in_layers(network, chosen, settings)

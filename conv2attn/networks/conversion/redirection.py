@@ -78,7 +78,7 @@ class AttendingCalls(nn.Module):
 
 def positions_for(convolution: Convolution, settings: Settings, name: str) -> MultiHeadSelfAttention:
     """The attention of `convolution` without its weights."""
-    arguments = replace(settings, content="none", d_head=None, max_error=None).arguments()
+    arguments = replace(settings, content="none", d_head=None).arguments()
     layer = attention_for(convolution, **arguments)
     layer.weight = layer.bias = None
     layer.name = name

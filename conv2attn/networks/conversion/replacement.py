@@ -32,7 +32,6 @@ class Settings:
     stride_by: StrideBy = "queries"
     trainable: bool = False
     content: Content = "none"
-    max_error: float | None = None
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of `theorem.attention_for`."""
@@ -70,7 +69,7 @@ def become(module: nn.Module, layer: MultiHeadSelfAttention) -> None:
     extras = subclass_attributes(type(module))
     if layer.weight is None and "weight" not in module._parameters:
         reason = f"{class_name(module)} computes its weight, which value and output would replace"
-        raise UnsupportedError("C2A106", reason, "Leave d_head and max_error unset, or make its weight plain.")
+        raise UnsupportedError("C2A106", reason, "Leave d_head unset, or make its weight plain.")
     try:
         module.__class__ = attending_class(module)
     except TypeError as error:  # slots

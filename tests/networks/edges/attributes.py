@@ -104,7 +104,7 @@ class Slotted(nn.Conv2d):
     __slots__ = ("gain",)
 
 
-@pytest.mark.parametrize("options", [{}, {"max_error": 0.5}])
+@pytest.mark.parametrize("options", [{}, {"d_head": 5}])
 def test_a_convolution_with_slots_is_not_converted(options):
     model = whole(nn.Sequential(Slotted(3, 4, 3), nn.Conv2d(4, 4, 3)))
     network = convert(model, **options)

@@ -107,8 +107,6 @@ def test_other_arguments_than_networks_and_conversions_are_refused():
     [
         ({"alpha": "sharp"}, AlphaError, "C2A130 stem: alpha='sharp'"),
         ({"d_head": "2"}, UsageError, "C2A001 stem: d_head='2' is not a whole number"),
-        ({"max_error": "2"}, UsageError, "C2A001 stem: max_error='2' is not a number"),
-        ({"max_error": 10**400}, UsageError, "C2A001 stem: max_error=1000"),
         ({"only": 3}, UsageError, "C2A006 3 is not a list of patterns"),
         ({"d_head": 2}, HeadSizeError, r"C2A105 stem: d_head=2 is less than min\(d_in, d_out\)=3"),
         ({"encoding": "none"}, UsageError, "C2A002 stem: encoding"),
