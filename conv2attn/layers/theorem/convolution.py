@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from itertools import product
-from typing import final
+from typing import final, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,8 @@ from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.theory.basis import Basis, Offset, Padding, Shift, Sites, Weights, as_basis, kernel_taps, turned
 from conv2attn.torch_internals import TRACED
 
-STOCK = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+Stock = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
+STOCK = get_args(Stock)
 CONVOLUTION_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -86,13 +87,8 @@ def _(layer: Convolution) -> Basis:
     return Basis(Shift(layer.offsets), weights, layer.padding, layer.sites)
 
 
-@as_basis.register(nn.Conv1d)
-@as_basis.register(nn.Conv2d)
-@as_basis.register(nn.Conv3d)
-@as_basis.register(nn.ConvTranspose1d)
-@as_basis.register(nn.ConvTranspose2d)
-@as_basis.register(nn.ConvTranspose3d)
-def _(layer: nn.Module) -> Basis:
+@as_basis.register
+def _(layer: Stock) -> Basis:
     return as_basis(read_convolution(layer))
 
 
@@ -114,9 +110,7 @@ def _(pair: nn.Sequential) -> Basis:
     return replace(first, weights=Weights(value, matrix.expand(len(value), -1, -1), bias))
 
 
-@as_basis.register(nn.AvgPool1d)
-@as_basis.register(nn.AvgPool2d)
-@as_basis.register(nn.AvgPool3d)
+@as_basis.register
 def _(pool: nn.AvgPool1d | nn.AvgPool2d | nn.AvgPool3d, channels: int = 1) -> Basis:
     """Average pooling of `channels` channels, each by itself: a convolution whose taps all are 1 / window."""
     axes = int(type(pool).__name__[-2])
@@ -158,9 +152,7 @@ def read_convolution(module: object) -> Convolution:
     )
 
 
-@read_convolution.register(nn.Conv1d)
-@read_convolution.register(nn.Conv2d)
-@read_convolution.register(nn.Conv3d)
+@read_convolution.register
 def _(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> Convolution:
     weight, bias = checked_weight(module), module.bias
     kernel_size = tuple(weight.shape[2:])
@@ -172,9 +164,7 @@ def _(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> Convolution:
     return Convolution(weight, bias, stride, dilation, Padding(*amounts, module.padding_mode), module.groups)
 
 
-@read_convolution.register(nn.ConvTranspose1d)
-@read_convolution.register(nn.ConvTranspose2d)
-@read_convolution.register(nn.ConvTranspose3d)
+@read_convolution.register
 def _(module: nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d) -> Convolution:
     weight = checked_weight(module)
     options = module.stride, module.padding, module.output_padding, module.dilation

@@ -15,6 +15,7 @@ from conv2attn.choices import EncodingName, StrideBy
 from conv2attn.errors import Conv2AttnError, UnsupportedError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.theorem import STOCK
+from conv2attn.layers.theorem.convolution import Stock
 from conv2attn.networks.conversion.computed_weights import (
     check_has_weights,
     class_name,
@@ -38,7 +39,6 @@ from conv2attn.networks.conversion.replacement import Content, Settings, attend
 from conv2attn.networks.copies import copy_network, evaluating
 
 Input = Tensor | Sequence[Any] | Mapping[str, Any]
-Stock = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 Network = TypeVar("Network", bound=nn.Module)
 
 

@@ -8,8 +8,7 @@ from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, en
 from conv2attn.theory.basis.padding import Padding
 
 
-@terms.register(Padding)
-@terms.register(Sites)
+@terms.register
 def _(operator: Padding | Sites) -> int:
     return 1
 
@@ -50,15 +49,13 @@ def _(operator: Sites, image: Tensor, sides: Sides) -> Tensor:
     return image[operator.view(sides, (0,) * len(sides))][None]
 
 
-@combine.register(Padding)
-@combine.register(Sites)
+@combine.register
 def _(operator: Padding | Sites, images: Tensor, sides: Sides) -> Tensor:
     (image,) = images
     return apply(operator, image, sides)[0]
 
 
-@entries.register(Padding)
-@entries.register(Sites)
+@entries.register
 def _(operator: Padding | Sites, sides: Sides) -> int:
     # Copies, and no multiplications.
     return 0
