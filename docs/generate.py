@@ -26,9 +26,10 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import matplotlib
+import msgspec
 from click.testing import CliRunner
 from matplotlib.figure import Figure
 
@@ -39,7 +40,6 @@ from conv2attn.files.contents import READERS
 from conv2attn.files.kinds import FOLDER, KINDS
 from conv2attn.files.onnx_operators import OPERATORS
 from conv2attn.files.onnx_shapes import MADE
-from conv2attn.report.result import json_schema_of
 from conv2attn.span import HeadsReport, SpanReport
 from conv2attn.span.graded_facts.fact_table import facts_defined
 from conv2attn.span.graded_facts.facts import KIND_RULES
@@ -64,6 +64,36 @@ GROUPS = {
 def schema(name: str) -> str:
     """The JSON Schema of a document."""
     return json.dumps(json_schema_of(SCHEMAS[name]), indent=1) + "\n"
+
+
+def json_schema_of(kind: Any) -> dict[str, Any]:
+    """The JSON Schema of a document."""
+    returned = {each: returned_types(each) for each in structures_in(kind)}
+    types = [kind, *(hint for hints in returned.values() for hint in hints.values())]
+    schemas, definitions = msgspec.json.schema_components(
+        types, schema_hook=lambda _: {"type": "null"}, ref_template="#/$defs/{name}"
+    )
+    schema, rest = {**schemas[0], "$defs": definitions}, iter(schemas[1:])
+    for each, hints in returned.items():
+        definitions[each.__name__]["properties"].update({name: next(rest) for name in hints})
+    for each in definitions.values():
+        if "properties" in each:
+            each["required"] = [*each["properties"]]  # a result writes all of its fields
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def structures_in(kind: Any) -> dict[type[msgspec.Struct], None]:
+    """The structures that a document of this type is made of, each once."""
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return {each: None for part in get_args(kind) for each in structures_in(part)}
+    hints = {**get_type_hints(kind), **returned_types(kind)}
+    parts = (hints[name] for name in (*kind.__struct_fields__, *returned_types(kind)))
+    return {kind: None, **{each: None for part in parts for each in structures_in(part)}}
+
+
+def returned_types(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The types of what a structure derives, by name."""
+    return {name: get_type_hints(getattr(kind, name).fget)["return"] for name in getattr(kind, "derived", ())}
 
 
 def error_codes() -> str:

@@ -1,5 +1,8 @@
 """The parts of JSON Schema that the published schemas use, in a few lines that share nothing with the product."""
 
+import runpy
+from pathlib import Path
+
 import pytest
 
 TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
@@ -60,3 +63,8 @@ def nearly(part, **tolerances):
         path: pytest.approx(entry, **tolerances) if isinstance(entry, float) else entry
         for path, entry in entries(part).items()
     }
+
+
+def json_schema_of(kind):
+    """The schema that is published of a document of this type, by the code that writes it."""
+    return runpy.run_path(str(Path(__file__).parents[1] / "docs" / "generate.py"))["json_schema_of"](kind)

@@ -2,7 +2,7 @@
 
 from conv2attn.report.document_parts import Document, Notes, Table, Verbatim
 from conv2attn.report.markup import markdown_table, to_html, to_latex, to_markdown
-from conv2attn.report.result import Report, Result, document, json_schema_of, without_derived
+from conv2attn.report.result import Report, Result, document
 from conv2attn.report.text import to_svg, to_text
 from conv2attn.report.words import Cell, bytes_for_people, counted, gathered, show
 
@@ -18,7 +18,6 @@ __all__ = [
     "counted",
     "document",
     "gathered",
-    "json_schema_of",
     "markdown_table",
     "show",
     "to_html",
@@ -26,5 +25,4 @@ __all__ = [
     "to_markdown",
     "to_svg",
     "to_text",
-    "without_derived",
 ]

@@ -6,7 +6,7 @@ import shutil
 from abc import ABC, ABCMeta, abstractmethod
 from collections.abc import Mapping
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
@@ -145,49 +145,6 @@ def finite(item: Any) -> Any:
     if isinstance(item, list | tuple):
         return [finite(each) for each in item]
     return str(item) if isinstance(item, float) and not math.isfinite(item) else item
-
-
-def json_schema_of(kind: Any) -> dict[str, Any]:
-    """The JSON Schema of a document."""
-    returned = {each: returned_types(each) for each in structures_in(kind)}
-    types = [kind, *(hint for hints in returned.values() for hint in hints.values())]
-    schemas, definitions = msgspec.json.schema_components(
-        types, schema_hook=lambda _: {"type": "null"}, ref_template="#/$defs/{name}"
-    )
-    schema, rest = {**schemas[0], "$defs": definitions}, iter(schemas[1:])
-    for each, hints in returned.items():
-        definitions[each.__name__]["properties"].update({name: next(rest) for name in hints})
-    for each in definitions.values():
-        if "properties" in each:
-            each["required"] = [*each["properties"]]  # a result writes all of its fields
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-
-
-def structures_in(kind: Any) -> dict[type[msgspec.Struct], None]:
-    """The structures that a document of this type is made of, each once."""
-    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
-        return {each: None for part in get_args(kind) for each in structures_in(part)}
-    hints = {**get_type_hints(kind), **returned_types(kind)}
-    parts = (hints[name] for name in (*kind.__struct_fields__, *returned_types(kind)))
-    return {kind: None, **{each: None for part in parts for each in structures_in(part)}}
-
-
-def without_derived(kind: Any, body: Any) -> Any:
-    """The document of a type without what its structures derive from their fields; anything else as it is."""
-    if isinstance(body, list):
-        return [without_derived((get_args(kind) or (None,))[0], each) for each in body]
-    structures = [
-        each for each in (kind, *get_args(kind)) if isinstance(each, type) and issubclass(each, msgspec.Struct)
-    ]
-    if not isinstance(body, dict) or not structures:
-        return body
-    hints, derived = get_type_hints(structures[0]), getattr(structures[0], "derived", ())
-    return {key: without_derived(hints.get(key), value) for key, value in body.items() if key not in derived}
-
-
-def returned_types(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The types of what a structure derives, by name."""
-    return {name: get_type_hints(getattr(kind, name).fget)["return"] for name in getattr(kind, "derived", ())}
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 from attentions import EVERY, LINE, OFFSETS, hard, mixed, soft
-from schemas import complaints
+from schemas import complaints, json_schema_of
 from torch import nn
 
 from conv2attn import check_span, convert, heads
-from conv2attn.report import json_schema_of
 from conv2attn.span import SpanReport, certificates, read_array, recheck_span
 from conv2attn.span.graded_facts import Compared, HeadsComparison
 from conv2attn.span.graded_facts.facts_document import numbers_of

@@ -4,7 +4,7 @@ import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import pytest
@@ -15,7 +15,6 @@ from torch.nn import functional as F
 
 import conv2attn
 from conv2attn.equality import Certificate
-from conv2attn.report import without_derived
 from conv2attn.verdicts import Strength, Verdict
 
 SIZES = (3, 8, 8), (3, 9, 11)
@@ -171,6 +170,19 @@ FORGED = {
     "another mode": (lambda body: body["identified"].update(mode="with gradients, in training mode"), 1),
     "a size where only the bits are claimed": (lambda body: body["state"]["sizes"].append([3, 10, 10]), 1),
 }
+
+
+def without_derived(kind: Any, body: Any) -> Any:
+    """The document of a type without what its structures derive from their fields; anything else as it is."""
+    if isinstance(body, list):
+        return [without_derived((get_args(kind) or (None,))[0], each) for each in body]
+    structures = [
+        each for each in (kind, *get_args(kind)) if isinstance(each, type) and issubclass(each, msgspec.Struct)
+    ]
+    if not isinstance(body, dict) or not structures:
+        return body
+    hints, derived = get_type_hints(structures[0]), getattr(structures[0], "derived", ())
+    return {key: without_derived(hints.get(key), value) for key, value in body.items() if key not in derived}
 
 
 def rewritten(body: dict[str, Any], forge: Callable[[dict[str, Any]], None]) -> str:
