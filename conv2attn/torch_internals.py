@@ -1,7 +1,8 @@
 """The private parts of torch that the package uses, each with what is lost in a version of torch without it.
 
 Importing the package never fails for a part that is gone: the part answers for the general case, where there is one,
-or raises an error that says what is lost, when it is called. `ATTRIBUTES` are read where they are needed.
+or raises an error that says what is lost, when it is called. Private attributes of its objects are read where they are
+needed, and listed in tests/test_torch_internals.py.
 """
 
 from collections.abc import Callable
@@ -109,27 +110,6 @@ TRACED = "torch._subclasses."
 """Where the classes of tensors are with which torch traces; elsewhere they would count as a user's own."""
 COMPILED = "torch._dynamo.eval_frame"
 """Where the class of compiled modules is; elsewhere they would be taken for plain ones."""
-ATTRIBUTES = {
-    **dict.fromkeys(("_modules", "_parameters", "_buffers"), "reading, converting and comparing networks"),
-    **dict.fromkeys(("_apply", "_non_persistent_buffers_set"), "moving and loading layers"),
-    **dict.fromkeys(("_forward_hooks", "_forward_pre_hooks"), "refusing or keeping hooks of layers"),
-    **dict.fromkeys(("_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs"), "keeping hooks of layers"),
-    "_forward_hooks_always_called": "keeping hooks of layers",
-    **dict.fromkeys(("_global_forward_hooks", "_global_forward_pre_hooks"), "comparing under hooks on all modules"),
-    "_global_forward_hooks_always_called": "comparing under hooks on all modules",
-    **dict.fromkeys(("_compiled_call_impl", "_orig_mod", "_torchdynamo_orig_callable"), "refusing compiled code"),
-    **dict.fromkeys(("_call_impl", "_wrapped_call_impl", "_conv_forward", "_output_padding"), "refusing own forwards"),
-    "_reversed_padding_repeated_twice": "refusing convolutions whose padding was changed",
-    **dict.fromkeys(("_graph", "_code", "_lineno_map", "_prologue_start"), "comparing graph modules"),
-    "_metadata": "the versions of modules in state dicts",
-    "_version": "converting deformable convolutions, whose inputs nothing may write to",
-    "_is_view": "results of layers that are written to in place",
-    "_make_wrapper_subclass": "fingerprints",
-    "_cdata": "which tensors share memory",
-    **dict.fromkeys(("_typed_storage", "_make_subclass", "_to_sparse", "_view_func"), "refusals of fingerprints"),
-    **dict.fromkeys(("_schema", "_overloadname"), "fingerprints and stochastic arithmetic"),
-}
-"""Private attributes of torch's modules, tensors and operators, each with what is lost without it."""
 
 
 def view_in_place(operator: Any) -> Any:
