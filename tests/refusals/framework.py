@@ -28,11 +28,10 @@ from conv2attn.theory.basis import (
     adjacency,
     as_basis,
     basis_of,
-    compose_shifts,
     pattern_of,
 )
 
-TAPS, CONV, AROUND = Weights(None, torch.ones(3, 1, 1)), nn.Conv2d(2, 2, 3), Shift(GRID.offsets)
+TAPS, AROUND = Weights(None, torch.ones(3, 1, 1)), Shift(GRID.offsets)
 CHEBYSHEV = basis_of(Chebyshev(adjacency(Graph(torch.tensor([[0], [1]]), 2)), 2), TAPS, 1)
 BEYOND = Basis(Shift(((2,), (0,), (1,))), TAPS, Padding((1,), (1,), "reflect"), Sites.everywhere(1))
 WIDE, THIN = (basis_of(Shift(((0,),)), Weights(None, torch.ones(1, inputs, 2).double().mT), 1) for inputs in (2, 1))
@@ -52,12 +51,6 @@ REFUSALS = {
     UsageError: {
         "C2A120 channels and queries": lambda: compare(WIDE, THIN, (4,)),
         "C2A001 tolerance=nan": lambda: compare(WIDE, WIDE, (4,), math.nan),
-        "C2A007 the second layer is not a family of shifts of pixels": lambda: compose_shifts(
-            as_basis(nn.ConvTranspose2d(2, 2, 3, stride=2)), as_basis(CONV)
-        ),
-        "C2A120 the second layer reads 3 channels, the first gives 2": lambda: compose_shifts(
-            as_basis(nn.Conv2d(3, 2, 1)), as_basis(CONV)
-        ),
         r"C2A120 the operators have queries \(5, 5\) at sides \(5, 5\)": lambda: expand(
             nn.Conv2d(1, 1, 3), AROUND, sides=(5, 5)
         ),

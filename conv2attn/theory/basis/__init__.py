@@ -1,7 +1,6 @@
 """Grids, families of token-mixing operators, and `Basis`: `y = sum_k P_k x M_k^T + b`, the description of a layer."""
 
-from conv2attn.theory.basis.basis import Basis, Form, as_affine_map, as_basis, basis_of
-from conv2attn.theory.basis.composition import compose, compose_shifts
+from conv2attn.theory.basis.basis import Basis, Form, as_affine_map, as_basis, basis_of, compose
 from conv2attn.theory.basis.evaluation import cheapest_order, evaluate
 from conv2attn.theory.basis.graphs import (
     Graph,
@@ -92,7 +91,6 @@ __all__ = [
     "chebyshev",
     "combine",
     "compose",
-    "compose_shifts",
     "cut_softmax",
     "entries",
     "evaluate",

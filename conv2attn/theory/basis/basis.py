@@ -10,10 +10,10 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from conv2attn.errors import UnsupportedError
+from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.theory.basis.grid import Offset, Sides, Sites
 from conv2attn.theory.basis.operator import Operator, moved_to
-from conv2attn.theory.basis.operators import Composition, as_matrix, offsets, output_sides
+from conv2attn.theory.basis.operators import Composition, apply, as_matrix, offsets, output_sides
 from conv2attn.theory.basis.padding import Padding
 from conv2attn.theory.basis.weights import Weights
 
@@ -145,3 +145,27 @@ def as_affine_map(basis: Basis, sides: Sides) -> tuple[Tensor, Tensor]:
     queries = output_sides(basis.mixing, sides)
     bias = field(basis, sides).double().expand(basis.weights.d_out, *queries)
     return whole.reshape(basis.weights.d_out * math.prod(queries), -1), bias.reshape(-1)
+
+
+def compose(second: Basis, first: Basis, sides: Sides) -> Basis:
+    """`second` after `first` as one basis of inputs with these sides, borders and biases included.
+
+    Its terms are `(P''_j P'_k, M''_j M'_k)` for all j, k, in that order, and its bias is the field
+    `b'' + sum_j (P''_j b') M''_j^T`, which varies over the queries where `second` pads with zeros.
+
+    Raises:
+        UsageError: the channels do not fit (C2A120).
+    Source: Andreoli 2019, Proposition 3.
+    """
+    outer, inner = second.weights, first.weights
+    if outer.d_in != inner.d_out:
+        reason = f"the second layer reads {outer.d_in} channels, the first gives {inner.d_out}"
+        remedy = "Pass a first layer that gives as many channels as the second reads."
+        raise UsageError("C2A120", reason, remedy)
+    # `Composition` numbers its terms by j first, then k, and the channel matrices follow it.
+    taps = torch.einsum("joc,kci->jkoi", outer.dense(), inner.dense()).flatten(0, 1)
+    between = output_sides(first.mixing, sides)
+    # The first bias arrives through the second operators: less of it where the second layer pads with zeros.
+    carried = apply(second.mixing, field(first, sides).expand(inner.d_out, *between), between)
+    bias = field(second, between) + torch.einsum("toc,tc...->o...", outer.dense(), carried)
+    return basis_of(Composition((second.mixing, first.mixing)), Weights(None, taps, bias), len(sides))
