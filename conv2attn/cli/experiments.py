@@ -196,20 +196,18 @@ def figures(
     help="Remove heads whose largest eigenvalue is below this.",
 )
 @click.option("--condition", type=float, default=1e5, help="Remove heads whose condition number is above this.")
-@click.option("--reinitialise", is_flag=True, help="Draw these heads anew, as of a fresh network, instead.")
 @reading_options
 @reporting
-def prune(model: str, output: str, reinitialise: bool, showing: Showing, reading: Any, **thresholds: float) -> None:
+def prune(model: str, output: str, showing: Showing, reading: Any, **thresholds: float) -> None:
     """Remove degenerate heads from the attention classifier in MODEL.
 
     This is the pruning of App. E of the paper; the report says how much it saves. To continue training at a tenth of
     the learning rate: conv2attn train KIND --start OUTPUT --learning-rate 0.01.
     """
     from conv2attn.files import save
-    from conv2attn.lab.pruning import prune_degenerate, reinitialise_degenerate
+    from conv2attn.lab.pruning import prune_degenerate
 
-    change = reinitialise_degenerate if reinitialise else prune_degenerate
-    smaller, pruning = change(reading.load(model), **thresholds)
+    smaller, pruning = prune_degenerate(reading.load(model), **thresholds)
     save(smaller, output, force=showing.force)
     showing.finish(pruning, f"wrote {output}")
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.generators import generators_kept
 from conv2attn.lab.counting import count_flops, count_parameters
 from conv2attn.lab.training import RECIPES
 from conv2attn.lab.training.recipe_networks import head_parameters
@@ -26,23 +25,21 @@ SMALLEST, CONDITION = 1e-5, RECIPES["published"].condition
 @final
 @dataclass(frozen=True, repr=False)
 class Pruning(Report):
-    """The heads removed from each layer, or drawn anew, and what that saves.
+    """The heads removed from each layer, and what that saves.
 
     Args:
-        drawn: whether they were drawn anew instead.
         removed: the heads of each layer, by their numbers before.
         left: how many heads each layer keeps.
         parameters, flops: before and after; of all products on one image, by the engine dense.
     """
 
-    schema: ClassVar[str] = "conv2attn.pruning/1"
+    schema: ClassVar[str] = "conv2attn.pruning/2"
     removed: dict[str, tuple[int, ...]]
     left: dict[str, int]
     smallest: float
     condition: float
     parameters: tuple[int, int]
     flops: tuple[int, int]
-    drawn: bool = False
 
 
 @document.register
@@ -50,14 +47,13 @@ def _(pruning: Pruning, verbose: bool = False) -> Document:
     """The number of heads removed, with the rule, what that saves, and a row for each layer."""
     rule = f"largest eigenvalue below {pruning.smallest:g}, or condition number above {pruning.condition:g}"
     removed = counted(sum(map(len, pruning.removed.values())), "head")
-    verb = "drawn anew" if pruning.drawn else "removed"
-    lines = [f"{removed} {verb}, by the rule for the precision matrix: {rule}"]
+    lines = [f"{removed} removed, by the rule for the precision matrix: {rule}"]
     for quantity, (before, after) in (("parameters", pruning.parameters), ("FLOPs", pruning.flops)):
         lines.append(f"{quantity}: {before:,} to {after:,}, {1 - after / before:.1%} less")
     rows = tuple(
         (name, pruning.left[name], ", ".join(map(str, heads)) or "none") for name, heads in pruning.removed.items()
     )
-    return Document(tuple(lines), (Table(("layer", "heads left", verb), rows),))
+    return Document(tuple(lines), (Table(("layer", "heads left", "removed"), rows),))
 
 
 def degenerate_heads(
@@ -129,13 +125,6 @@ def plan_of(network: nn.Module) -> ClassifierPlan:
     return plan
 
 
-def shapes_of(layer: MultiHeadSelfAttention, heads: int) -> dict[str, torch.Size]:
-    """The shapes of the parameters of a layer with this number of heads."""
-    plan = to_plan(layer)
-    plan["positions"] = [heads, *plan["positions"][1:]]
-    return {name: tensor.shape for name, tensor in from_plan(plan).state_dict().items()}
-
-
 def without_heads(layer: MultiHeadSelfAttention, heads: Sequence[int]) -> MultiHeadSelfAttention:
     """A copy of a layer with some of its heads."""
     plan = to_plan(layer)
@@ -154,37 +143,6 @@ def select_heads(tensor: Tensor, shape: torch.Size, heads: Tensor) -> Tensor:
     """The part of a tensor for `heads`, whose axis is the one that is shorter in `shape`."""
     axis = next((axis for axis, (old, new) in enumerate(zip(tensor.shape, shape, strict=True)) if old != new), None)
     return tensor.clone() if axis is None else tensor.index_select(axis, heads.to(tensor.device))
-
-
-def reinitialise_degenerate(
-    network: nn.Module, smallest: float = SMALLEST, condition: float = CONDITION, seed: int = 0
-) -> tuple[AttentionClassifier, Pruning]:
-    """A copy of an attention classifier whose degenerate heads have the numbers of a fresh network instead.
-
-    These are the head's centre, width, and slices of the weights; everything else is bitwise equal. The authors' code
-    does this instead of pruning, by an option.
-
-    Raises:
-        UnsupportedError: the network is no attention classifier (C2A602).
-    """
-    plan, drawn = plan_of(network), copy.deepcopy(network)
-    assert isinstance(drawn, AttentionClassifier)
-    heads = degenerate_heads(network, smallest, condition)
-    with generators_kept(seed=seed):
-        fresh = AttentionClassifier(plan)
-    for name, layer in attention_layers(drawn).items():
-        one_more = shapes_of(layer, layer.heads + 1)
-        for key, parameter in layer.named_parameters():
-            pairs = enumerate(zip(parameter.shape, one_more[key], strict=True))
-            axis = next((axis for axis, (old, new) in pairs if old != new), None)
-            if axis is not None:
-                index, own = torch.tensor(heads.get(name, ()), dtype=torch.int64), fresh.get_parameter(f"{name}.{key}")
-                values = own.detach().index_select(axis, index).to(parameter)
-                parameter.detach().index_copy_(axis, index.to(parameter.device), values)
-        layer.prepare()
-    left = {name: layer.heads for name, layer in attention_layers(drawn).items()}
-    parameters, flops = count_parameters(network), count_flops(network, plan.input_size)
-    return drawn, Pruning(heads, left, smallest, condition, (parameters,) * 2, (flops,) * 2, True)
 
 
 def prune_degenerate(

@@ -137,7 +137,7 @@ def draw_as_authors(network: nn.Module) -> None:
 def network_digest(network: nn.Module) -> str:
     """A digest of all numbers outside the attention layers.
 
-    Pruning heads and drawing them anew leave these as they are, and training changes them: so a network that was made
+    Pruning heads leaves these as they are, and training changes them: so a network that was made
     from that of a run is found to be of this run, in whatever file it lies.
     """
     inside = tuple(f"{name}." for name in attention_layers(network))

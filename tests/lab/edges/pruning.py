@@ -12,7 +12,7 @@ from commands import call
 
 import conv2attn
 from conv2attn.errors import Conv2AttnError
-from conv2attn.lab.pruning import degenerate_heads, prune, prune_degenerate, reinitialise_degenerate
+from conv2attn.lab.pruning import degenerate_heads, prune, prune_degenerate
 from conv2attn.layers.attention import ScoreTerms
 from conv2attn.networks import attention_layers
 from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
@@ -111,41 +111,6 @@ def test_the_command_prunes_a_file_and_says_what_it_saves(tmp_path):
     assert f"{report.parameters[0]:,} to {report.parameters[1]:,}" in result.output
     image = torch.randn(1, 1, 12, 12, dtype=torch.float64)
     assert torch.equal(conv2attn.load(tmp_path / "small.pt")(image), pruned(image))
-
-
-@pytest.mark.parametrize(("encoding", "terms"), KINDS)
-def test_heads_are_drawn_anew_and_all_else_is_bitwise_as_it_was(encoding, terms, monkeypatch):
-    removed = {"blocks.0.attention": (1, 4), "blocks.1.attention": ()}
-    monkeypatch.setattr("conv2attn.lab.pruning.degenerate_heads", lambda *_: removed)
-    network = network_of(encoding, terms)
-    before = {key: tensor.clone() for key, tensor in network.state_dict().items()}
-    drawn, report = reinitialise_degenerate(network, seed=5)
-    torch.manual_seed(5)
-    fresh = AttentionClassifier(network.plan).double().state_dict()
-    smaller, changed = prune(network, {"blocks.0.attention": (0,)}).state_dict(), 0
-    for key, tensor in drawn.state_dict().items():
-        expected = before[key].clone()
-        if tensor.shape != smaller[key].shape:
-            axis = next(a for a, (x, y) in enumerate(zip(tensor.shape, smaller[key].shape, strict=True)) if x != y)
-            expected.movedim(axis, 0)[[1, 4]] = fresh[key].movedim(axis, 0)[[1, 4]]
-            changed += not torch.equal(expected, before[key])
-        torch.testing.assert_close(tensor, expected, rtol=1e-6, atol=1e-6)  # the fresh network is drawn in float32
-    assert changed >= 2
-    assert report.summary.startswith("2 heads drawn anew")
-    assert all(torch.equal(tensor, before[key]) for key, tensor in network.state_dict().items())
-
-
-def test_the_command_draws_flat_heads_anew(tmp_path):
-    network = network_of("quadratic", "vr")
-    with changing(attention_layers(network)["blocks.1.attention"], "alpha") as numbers:
-        numbers[[0, 3]] = 0
-    conv2attn.save(network, tmp_path / "whole.pt")
-    result = call("prune", tmp_path / "whole.pt", "-o", tmp_path / "new.pt", "--reinitialise")
-    assert result.exit_code == 0, result.output
-    assert "2 heads drawn anew" in result.output
-    again = conv2attn.load(tmp_path / "new.pt")
-    assert set(degenerate_heads(again).values()) == {()}
-    again(torch.randn(1, 1, 12, 12, dtype=torch.float64))
 
 
 REFUSED = {
