@@ -29,7 +29,7 @@ from conv2attn.suffixes import EXPORTS
 
 OPSET = 18
 MOST_ROUNDOFFS = 4096.0
-"""Roundoffs of the largest output by which a file may differ where no bound is smaller. Chosen: networks of 100 layers
+"""Roundoffs of the largest output by which a file may differ. Chosen: networks of 100 layers
 were seen to differ by less than 100, a wrong head, tap or side by far more than 4096."""
 SIZE_STEP = 8
 """Pixels by which the second test image is larger."""
@@ -42,7 +42,6 @@ def export(
     *,
     engine: Any = None,
     input_size: Sequence[int] | None = None,
-    bound: float | None = None,
     notes: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
     """Writes `network` as a program with free batch and sides, runs it from the file, and returns notes on both.
@@ -52,7 +51,6 @@ def export(
         engine: the order of evaluation that is exported; by default that of the table: the network's own for .pt2, for
             .onnx the separable one, which is attention; "conv" gives convolutions.
         input_size: channels and sides to trace with; the architecture's own by default.
-        bound: the largest difference that rounding can make, from a certificate.
         notes: text that is stored beside the program.
     Raises:
         CheckpointError: it cannot be exported, or the file does not compute the network (C2A309).
@@ -91,11 +89,11 @@ def export(
             resolve_name(way.write)(program, path, metadata)
             run_file = resolve_name(way.run)(path)
         for image, expected_output in zip(images, expected, strict=True):
-            check_exported_file(run_file, image, expected_output, bound)
+            check_exported_file(run_file, image, expected_output)
     sizes = " and ".join("x".join(map(str, image.shape)) for image in images)
     return (
         f"free sizes: {free_sizes(program)}",
-        f"run from the file on {sizes}: within {allowed_difference(expected, bound):.2g}",
+        f"run from the file on {sizes}: within {allowed_difference(*expected):.2g}",
     )
 
 
@@ -213,16 +211,13 @@ def run_onnx(path: Path) -> Callable[[Tensor], Tensor]:
     return lambda image: torch.from_numpy(session.run(None, {name: image.numpy()})[0])
 
 
-def allowed_difference(expected: Sequence[Tensor], bound: float | None) -> float:
-    """The largest difference attributed to rounding: the bound, or a number of roundoffs if that is smaller."""
+def allowed_difference(*expected: Tensor) -> float:
+    """The largest difference attributed to rounding: a number of roundoffs of the largest output."""
     largest = max(float(each.abs().max()) for each in expected)
-    rounding = MOST_ROUNDOFFS * torch.finfo(expected[0].dtype).eps / 2 * largest
-    return rounding if bound is None else min(bound, rounding)
+    return MOST_ROUNDOFFS * torch.finfo(expected[0].dtype).eps / 2 * largest
 
 
-def check_exported_file(
-    run_file: Callable[[Tensor], Tensor], image: Tensor, expected: Tensor, bound: float | None
-) -> None:
+def check_exported_file(run_file: Callable[[Tensor], Tensor], image: Tensor, expected: Tensor) -> None:
     """Runs a file on an image, and refuses an output of another shape, or one that differs by more than rounding can.
 
     Raises:
@@ -239,7 +234,7 @@ def check_exported_file(
     if output.shape != expected.shape or output.dtype != expected.dtype:
         reason = f"the file gives {tuple(output.shape)} on {sides}, not {tuple(expected.shape)}"
         raise CheckpointError("C2A309", reason, "Save it as .pt, or with another --engine.")
-    difference, limit = float((output.double() - expected.double()).abs().max()), allowed_difference([expected], bound)
+    difference, limit = float((output.double() - expected.double()).abs().max()), allowed_difference(expected)
     if not difference <= limit:
         reason = f"the file differs by {difference:.2g} on {sides}, more than {limit:.2g}"
         raise CheckpointError("C2A309", reason, "Save it as .pt, or with another --engine.")

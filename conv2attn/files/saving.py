@@ -52,7 +52,6 @@ def save(
     refuted: bool = False,
     engine: Any = None,
     example_input: Any = None,
-    bound: float | None = None,
     notes: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
     """Writes a network to one file, loads it back and compares it; returns notes on programs.
@@ -70,7 +69,7 @@ def save(
         refuted: mark the file as one whose certificate was refuted.
         example_input: of .pt2 and .onnx: a tensor (batch, channels, *sides), or (channels, *sides), of whose size
             images are traced; the architecture's own by default.
-        engine, bound, notes: of .pt2 and .onnx; see `exporting.export`.
+        engine, notes: of .pt2 and .onnx; see `exporting.export`.
     Raises:
         UsageError: it is no network (C2A006), or an option is given that a file of this suffix does not take (C2A004).
         CheckpointError: the file exists (C2A305), the suffix is none of these (C2A308), or the network is not what
@@ -88,7 +87,7 @@ def save(
     check_kind(path, "path", str | PathLike, "Pass the name of a file.")
     path = Path(path)
     check_network_suffix(path)
-    options: dict[str, Any] = {"engine": engine, "example_input": example_input, "bound": bound, "notes": notes}
+    options: dict[str, Any] = {"engine": engine, "example_input": example_input, "notes": notes}
     if path.suffix in EXPORTS:
         example = options.pop("example_input")
         if not isinstance(example, Tensor | None) and not is_size(example):
