@@ -22,7 +22,7 @@ PAGES = {
     "training": "Training steps of the paper's network, generalised heads, silent content",
     "spans": "check-span against the grid",
     "tightness": "Bounds beside the worst differences found",
-    "graphs": "Graph layers beside torch_geometric, and the order that `auto` takes",
+    "graphs": "Graph layers beside torch_geometric",
     "certificates": "Certificates of networks: time and memory",
     "folds": "Folded networks, equal but for rounding: forwards and memory",
 }

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.graphs [--quick]`: graph layers against torch_geometric, and the three orders of evaluation.
+"""`python -m benchmarks.graphs [--quick]`: graph layers against torch_geometric.
 
 Layers: forward and backward on a random graph, 64 channels in and out, float32, one thread, each measurement in a fresh
 process: the least of three runs, from edges to gradients. `python -m benchmarks.graphs LAYER WHO NODES EDGES` prints
@@ -16,19 +16,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.processes import MIB, apart, peak_bytes
-from benchmarks.timing import interleave
 from conv2attn.layers.framework import from_torch
 from conv2attn.report.markup import markdown_table
 from conv2attn.theory.basis import (
-    Dense,
     Graph,
-    Shift,
-    Weights,
-    adjacency,
     as_basis,
-    basis_of,
-    cheapest_order,
-    chebyshev,
     evaluate,
     pattern_of,
 )
@@ -54,7 +46,7 @@ def function(layer: str, who: str, nodes: int, edges: Tensor) -> Callable[[Tenso
     if layer == "gat":
         attention = from_torch(made)
         return lambda features: attention(features.mT[None], mask=pattern_of(graph))[0].mT
-    return lambda features: evaluate(as_basis(made, graph), features.mT[None], "auto")[0].mT
+    return lambda features: evaluate(as_basis(made, graph), features.mT[None])[0].mT
 
 
 def random_edges(nodes: int, edges: int) -> Tensor:
@@ -94,71 +86,10 @@ def table(rows: list[dict[str, Any]]) -> str:
     return markdown_table(head, cells)
 
 
-ORDERS = ("mixing", "channels", "map")
-LARGEST_MAP = 2**24
-
-# family, batch B, tokens M, queries N, terms K, channels P, channels Q
-ORDERED = [
-    ("graph", 1, 10_000, 10_000, 1, 256, 8),
-    ("graph", 1, 10_000, 10_000, 1, 8, 256),
-    ("Chebyshev", 1, 10_000, 10_000, 4, 64, 64),
-    ("Chebyshev", 1, 10_000, 10_000, 4, 128, 8),
-    ("shifts", 8, 1024, 1024, 9, 64, 64),
-    ("shifts", 8, 1024, 1024, 9, 64, 4),
-    ("dense", 1, 256, 256, 8, 64, 4),
-    ("dense", 1, 256, 256, 8, 4, 64),
-    ("dense", 8, 512, 16, 8, 64, 64),
-    ("dense", 8, 16, 512, 8, 64, 64),
-    ("dense", 512, 16, 16, 64, 4, 4),
-]
-
-
-def operators(name: str, tokens: int, queries: int, terms: int) -> Any:
-    """Operators of a kind; all but dense ones have as many queries as tokens."""
-    edges = torch.randint(0, tokens, (2, 10 * tokens))
-    match name:
-        case "graph":
-            return adjacency(Graph(edges, tokens))
-        case "Chebyshev":
-            return chebyshev(Graph(edges, tokens), terms - 1)
-        case "shifts":
-            return Shift(tuple((k - terms // 2,) for k in range(terms)))
-        case _:
-            return Dense(torch.randn(terms, queries, tokens), (queries,))
-
-
-def row_of_orders(case: tuple[str, int, int, int, int, int, int], seconds: float) -> list[str]:
-    """Milliseconds of each order, forward, the fastest, and the choice of `auto`."""
-    name, batch, tokens, queries, terms, d_in, d_out = case
-    basis = basis_of(operators(name, tokens, queries, terms), Weights(None, torch.randn(terms, d_out, d_in)), 1)
-    image = torch.randn(batch, tokens, d_in).mT
-    orders = [order for order in ORDERS if order != "map" or tokens * queries * d_in * d_out <= LARGEST_MAP]
-    calls = {order: lambda order=order: evaluate(basis, image, order) for order in orders}
-    with torch.inference_mode():
-        timings = {order: timing.low for order, timing in interleave(calls, seconds).items()}
-    shown = [f"{timings[order]:.3g}" if order in timings else "not run: too large" for order in ORDERS]
-    return [*map(str, case), *shown, min(timings, key=timings.__getitem__), cheapest_order(basis, (tokens,), batch)]
-
-
-def table_of_orders(seconds: float) -> str:
-    """As Markdown."""
-    head = ("basis", "B", "M", "N", "K", "P", "Q", "mixing, ms", "channels, ms", "map, ms", "fastest", "auto")
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    return markdown_table(head, [row_of_orders(case, seconds) for case in ORDERED])
-
-
-ORDERS_TEXT = """## Orders of evaluation
-
-Forward, functions measured in turn, for B inputs of M tokens with P channels each, N queries, K terms and Q channels
-out: tokens mixed first, channels first, or one map."""
-
 if __name__ == "__main__":
     if len(sys.argv) == 5:
         print(json.dumps(measure(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))
     else:
         quick = "--quick" in sys.argv
         rows = [apart("graphs", *case) for case in (QUICK if quick else COMPARED + GROWTH + FURTHEST)]
-        print(
-            f"Times are of the processor.\n\n{table(rows)}\n{ORDERS_TEXT}\n\n{table_of_orders(0.0 if quick else 1.0)}"
-        )
+        print(f"Times are of the processor.\n\n{table(rows)}")

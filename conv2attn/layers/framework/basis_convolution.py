@@ -23,7 +23,6 @@ class BasisConvolution(nn.Module):
             `M_k`.
         rank: `M_k` is a product through this many channels (Eq. 13); None for no such constraint.
         groups: diagonal blocks of each `M_k`, as in torch.nn.Conv2d.
-        order: an order of `conv2attn.theory.basis.evaluate`; `auto` takes the one with the fewest multiplications.
     Raises:
         UsageError: groups that do not divide the channels or the rank (C2A007).
     Source: Andreoli 2019, Eqs. (8), (9), (13).
@@ -46,7 +45,6 @@ class BasisConvolution(nn.Module):
         rank: int | None = None,
         groups: int = 1,
         bias: bool = True,
-        order: str = "auto",
     ):
         super().__init__()
         if min(d_in, d_out, terms, mixtures or 0, rank or 0) < 0 or groups < 1:
@@ -61,7 +59,7 @@ class BasisConvolution(nn.Module):
                 f"groups={groups} divides not all of d_in={d_in}, d_out={d_out}, rank={rank}",
                 "Pass groups that divide all three.",
             )
-        self.terms, self.groups, self.order = terms, groups, order
+        self.terms, self.groups = terms, groups
         matrices = terms if mixtures is None else mixtures
         self.coefficients = None if mixtures is None else uniform((mixtures, terms), terms)
         self.value = None if rank is None else uniform((matrices, rank, d_in // groups), d_in // groups)
@@ -85,7 +83,7 @@ class BasisConvolution(nn.Module):
 
     def forward(self, image: Tensor, structure: Any) -> Tensor:
         """`image` (batch, d_in, *sides) mixed by `structure`: (batch, d_out, *queries)."""
-        return evaluate(self.basis(structure, image.ndim - 2), image, self.order)
+        return evaluate(self.basis(structure, image.ndim - 2), image)
 
 
 def uniform(shape: tuple[int, ...], fan: int) -> nn.Parameter:

@@ -1,7 +1,6 @@
 """Grids, families of token-mixing operators, and `Basis`: `y = sum_k P_k x M_k^T + b`, the description of a layer."""
 
-from conv2attn.theory.basis.basis import Basis, Form, as_affine_map, as_basis, basis_of, compose
-from conv2attn.theory.basis.evaluation import cheapest_order, evaluate
+from conv2attn.theory.basis.basis import Basis, Form, as_affine_map, as_basis, basis_of, compose, evaluate
 from conv2attn.theory.basis.graphs import (
     Graph,
     adjacency,
@@ -38,7 +37,6 @@ from conv2attn.theory.basis.operators import (
     causal_shifts,
     combine,
     cut_softmax,
-    entries,
     inner_products,
     isotropic,
     offsets,
@@ -87,12 +85,10 @@ __all__ = [
     "as_matrix",
     "basis_of",
     "causal_shifts",
-    "cheapest_order",
     "chebyshev",
     "combine",
     "compose",
     "cut_softmax",
-    "entries",
     "evaluate",
     "gcn",
     "inner_products",

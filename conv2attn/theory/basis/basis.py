@@ -3,7 +3,7 @@
 import math
 import sys
 from dataclasses import dataclass
-from functools import singledispatch
+from functools import reduce, singledispatch
 from importlib import import_module
 from typing import Any, final
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.theory.basis.grid import Offset, Sides, Sites
 from conv2attn.theory.basis.operator import Operator, moved_to
-from conv2attn.theory.basis.operators import Composition, apply, as_matrix, offsets, output_sides
+from conv2attn.theory.basis.operators import Composition, apply, as_matrix, combine, offsets, output_sides, terms
 from conv2attn.theory.basis.padding import Padding
 from conv2attn.theory.basis.weights import Weights
 
@@ -145,6 +145,49 @@ def as_affine_map(basis: Basis, sides: Sides) -> tuple[Tensor, Tensor]:
     queries = output_sides(basis.mixing, sides)
     bias = field(basis, sides).double().expand(basis.weights.d_out, *queries)
     return whole.reshape(basis.weights.d_out * math.prod(queries), -1), bias.reshape(-1)
+
+
+def evaluate(basis: Basis, image: Tensor) -> Tensor:
+    """`sum_k P_k x M_k^T + b` for image (batch, d_in, *sides): (batch, d_out, *queries).
+
+    Raises:
+        UsageError: channels or terms do not fit (C2A120, C2A122).
+    Source: Andreoli 2019, Fig. 1: left and right of the triangle.
+    """
+    sides, weights = tuple(image.shape[2:]), basis.weights
+    if image.shape[1] != weights.d_in:
+        reason = f"an image of {image.shape[1]} channels, where the layer reads {weights.d_in}"
+        raise UsageError("C2A120", reason, "Pass an image with that many channels.")
+    if terms(basis.mixing) != len(weights.stored):
+        counts = f"{terms(basis.mixing)} operators for {len(weights.stored)} channel matrices"
+        raise UsageError("C2A122", f"a basis of {counts}", "Pass as many operators as there are channel matrices.")
+    # Mixing tokens costs the same for each channel, so it comes where there are fewer: last in a layer that narrows.
+    rule = channels_first if weights.d_out < weights.d_in and len(weights.stored) else mixing_first
+    return rule(basis, image, sides) + field(basis, sides)
+
+
+def mixing_first(basis: Basis, image: Tensor, sides: Sides) -> Tensor:
+    """`P_k x` for all k, and then the channels."""
+    mixed, groups = apply(basis.mixing, image, sides), basis.weights.groups
+    if groups == 1 and len(mixed):
+        # One term after another: an einsum over all terms would copy all of them at once.
+        return reduce(Tensor.add, map(in_channels, mixed, basis.weights.taps()))
+    taps = basis.weights.taps().unflatten(1, (groups, -1))
+    return torch.einsum("tbgi...,tgoi->bgo...", mixed.unflatten(2, (groups, -1)), taps).flatten(1, 2)
+
+
+def channels_first(basis: Basis, image: Tensor, sides: Sides) -> Tensor:
+    """`x M_k^T` for all k, and then the tokens."""
+    taps, groups = basis.weights.taps(), basis.weights.groups
+    if groups == 1:
+        return combine(basis.mixing, torch.stack([in_channels(image, tap) for tap in taps]), sides)
+    grouped, taps = image.unflatten(1, (groups, -1)), taps.unflatten(1, (groups, -1))
+    return combine(basis.mixing, torch.einsum("bgi...,tgoi->tbgo...", grouped, taps).flatten(2, 3), sides)
+
+
+def in_channels(image: Tensor, tap: Tensor) -> Tensor:
+    """`x M^T` of one term: (batch, d_out, *sides). The order of the axes in memory is kept."""
+    return torch.nn.functional.linear(image.movedim(1, -1), tap).movedim(-1, 1)
 
 
 def compose(second: Basis, first: Basis, sides: Sides) -> Basis:

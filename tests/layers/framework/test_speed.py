@@ -1,9 +1,9 @@
-"""The benchmarks of graph layers and of orders run; nothing is asserted about time."""
+"""The benchmarks of graph layers run; nothing is asserted about time."""
 
 import pytest
 import torch
 
-from benchmarks.graphs import LAYERS, ORDERED, ORDERS, function, measure, random_edges, row_of_orders, table
+from benchmarks.graphs import LAYERS, function, measure, random_edges, table
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -16,9 +16,3 @@ def test_both_sides_are_measured_on_the_same_layer(layer):
         torch.manual_seed(0)
         outputs.append(function(layer, who, 20, edges)(features))
     torch.testing.assert_close(*outputs)
-
-
-def test_every_family_is_evaluated_in_an_order_that_auto_can_take():
-    for name in {case[0] for case in ORDERED}:
-        *_, fastest, chosen = row_of_orders((name, 2, 16, 16, 1 if name == "graph" else 4, 4, 4), 0.0)
-        assert {fastest, chosen} <= {*ORDERS}

@@ -29,7 +29,6 @@ from suite.operator_laws import apply_is_the_matrix, composition_multiplies
 from suite.operator_strategies import compositions_on
 from torch import nn
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import conv2attn.theory.basis
 from conv2attn.layers.theorem import read_convolution
@@ -38,11 +37,6 @@ from conv2attn.theory.basis import (
     FAMILIES,
     MODES,
     AttentionGrid,
-    Chebyshev,
-    Combination,
-    Composition,
-    Concatenation,
-    Dense,
     Form,
     Padding,
     Shift,
@@ -53,10 +47,8 @@ from conv2attn.theory.basis import (
     as_basis,
     as_matrix,
     basis_of,
-    cheapest_order,
     combine,
     compose,
-    entries,
     evaluate,
     kernel_taps,
     moved_to,
@@ -68,11 +60,6 @@ from conv2attn.theory.basis import (
 from conv2attn.theory.basis.basis import field
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
-
-
-def dense(count, queries, keys):
-    """A family of dense operators from one axis to one."""
-    return Dense(torch.ones(count, queries, keys, dtype=torch.float64), (queries,))
 
 
 @st.composite
@@ -214,59 +201,6 @@ def test_enumerated_displacements_are_apart_by_the_smallest_radix_that_serves(si
     for axis in [a for a in range(len(sides) - 1) if sides[a] > 1 and factors[a] > 1]:
         smaller = [factor - (a == axis) for a, factor in enumerate(factors)]
         assert len((away * torch.tensor(smaller)).sum(-1).unique()) < count
-
-
-class Multiplications(TorchDispatchMode):
-    """Counts those of matrix products; and of products of entries, but for products with a number."""
-
-    count = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        name = function.overloadpacket.__name__
-        if name in ("mm", "bmm"):
-            self.count += result.numel() * args[0].shape[-1]
-        elif name == "mul" and isinstance(args[1], torch.Tensor):
-            self.count += result.numel()
-        return result
-
-
-def multiplications(call):
-    with Multiplications() as counted:
-        call()
-    return counted.count
-
-
-def dense_operators(sides, count, rank):
-    """Families of matrices on these sides, none of them with a side of 1."""
-    tokens, ones = math.prod(sides), len(sides) - 1
-    matrix = Dense(torch.ones(count, rank, tokens, dtype=torch.float64), (rank, *[1] * ones))
-    kinds = [matrix, Concatenation((matrix, matrix)), Combination(torch.ones(5, count), matrix)]
-    if len(sides) == 1:
-        kinds += [Composition((dense(count, 4, 3), dense(rank, 3, tokens))), Chebyshev(dense(1, *sides, *sides), rank)]
-    return kinds
-
-
-@settings(max_examples=max(10, settings.default.max_examples // 4))
-@given(st.lists(st.integers(2, 4), min_size=1, max_size=2).map(tuple), st.integers(1, 2), st.integers(2, 3))
-def test_entries_are_the_multiplications_of_apply(sides, count, rank):
-    image = torch.ones(sides, dtype=torch.float64)
-    for operator in dense_operators(sides, count, rank):
-        assert multiplications(lambda each=operator: apply(each, image, sides)) == entries(operator, sides)
-
-
-@given(*[st.integers(2, 4)] * 6, st.integers(1, 2))
-def test_the_cheapest_order_has_the_fewest_multiplications(count, keys, queries, batch, d_in, d_out, groups):
-    weights = Weights(None, torch.ones(count, d_out * groups, d_in, dtype=torch.float64), None, groups)
-    basis = basis_of(dense(count, queries, keys), weights, 1)
-    image = torch.ones(batch, d_in * groups, keys, dtype=torch.float64)
-    counts = {
-        order: multiplications(lambda order=order: evaluate(basis, image, order))
-        for order in ("mixing", "channels", "map")
-    }
-    # Both other orders are given the operators; the whole map asks for their matrices first, which is not counted.
-    counts["map"] -= multiplications(lambda: as_matrix(basis.mixing, (keys,)))
-    assert counts[cheapest_order(basis, (keys,), batch)] == min(counts.values())
 
 
 def test_a_law_rejects_an_operator_that_is_not_its_matrix(monkeypatch):

@@ -10,7 +10,7 @@ from conv2attn.theory.basis.operators.pattern import Pattern, inner_products, we
 from conv2attn.theory.basis.operators.polynomials import Chebyshev, Powers
 from conv2attn.theory.basis.operators.product import Composition
 from conv2attn.theory.basis.operators.quadratic import Centered, QuadraticSoftmax, isotropic
-from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, entries, offsets, output_sides, terms
+from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, offsets, output_sides, terms
 from conv2attn.theory.basis.operators.shift import Shift, causal_shifts
 from conv2attn.theory.basis.operators.sinusoidal import SinusoidalSoftmax
 from conv2attn.theory.basis.operators.softmax import MOST_KEYS, Positions, cut_depth, cut_softmax
@@ -48,7 +48,6 @@ __all__ = [
     "combine",
     "cut_depth",
     "cut_softmax",
-    "entries",
     "inner_products",
     "isotropic",
     "offsets",

@@ -9,7 +9,7 @@ from torch import Tensor
 from conv2attn.errors import GeometryError
 from conv2attn.theory.basis.grid import Sides
 from conv2attn.theory.basis.operator import Operator
-from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
+from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, output_sides, terms
 
 
 @final
@@ -67,17 +67,6 @@ def _(operator: Combination, sides: Sides) -> Sides:
             "Pass one column of coefficients for each term.",
         )
     return output_sides(operator.family, sides)
-
-
-@entries.register
-def _(operator: Concatenation, sides: Sides) -> int:
-    return sum(entries(family, sides) for family in operator.families)
-
-
-@entries.register
-def _(operator: Combination, sides: Sides) -> int:
-    queries = torch.Size(output_sides(operator, sides)).numel()
-    return entries(operator.family, sides) + operator.coefficients.numel() * queries
 
 
 @as_matrix.register

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.theory.basis.grid import AttentionGrid, Sides, Sites
-from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
+from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, output_sides, terms
 from conv2attn.theory.basis.padding import Padding
 
 
@@ -53,9 +53,3 @@ def _(operator: Sites, image: Tensor, sides: Sides) -> Tensor:
 def _(operator: Padding | Sites, images: Tensor, sides: Sides) -> Tensor:
     (image,) = images
     return apply(operator, image, sides)[0]
-
-
-@entries.register
-def _(operator: Padding | Sites, sides: Sides) -> int:
-    # Copies, and no multiplications.
-    return 0

@@ -10,7 +10,7 @@ from torch import Tensor
 from conv2attn.errors import GeometryError
 from conv2attn.theory.basis.grid import Sides
 from conv2attn.theory.basis.operator import Operator
-from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
+from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, output_sides, terms
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,6 @@ def _(operator: Polynomials, sides: Sides) -> Sides:
             "Pass a square operator, and an order from 0.",
         )
     return sides
-
-
-@entries.register
-def _(operator: Polynomials, sides: Sides) -> int:
-    return operator.order * entries(operator.operator, sides)
 
 
 @as_matrix.register

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from conv2attn.theory.basis.grid import Sides
 from conv2attn.theory.basis.operator import Operator
-from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
+from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, output_sides, terms
 
 
 @final
@@ -58,12 +58,3 @@ def _(operator: Composition, images: Tensor, sides: Sides) -> Tensor:
         images = torch.stack([combine(factor, group, sides) for group in groups])
         sides = output_sides(factor, sides)
     return images[0]
-
-
-@entries.register
-def _(operator: Composition, sides: Sides) -> int:
-    total, copies = 0, 1
-    for factor in reversed(operator.factors):
-        total, copies = total + copies * entries(factor, sides), copies * terms(factor)
-        sides = output_sides(factor, sides)
-    return total

@@ -1,6 +1,5 @@
 """The functions that every family of operators `P_k` implements, by one rule per family."""
 
-import math
 from functools import singledispatch
 
 import torch
@@ -60,17 +59,6 @@ def combine(operator: object, images: Tensor, sides: Sides) -> Tensor:
 def _(operator: Operator, images: Tensor, sides: Sides) -> Tensor:
     matrix, queries = as_matrix(operator, sides).to(images), output_sides(operator, sides)
     return torch.einsum("t...k,tqk->...q", images.flatten(-len(sides)), matrix).unflatten(-1, queries)
-
-
-@singledispatch
-def entries(operator: object, sides: Sides) -> int:
-    """Multiplications that `apply` and `combine` spend on each channel of an image, over all terms."""
-    raise without_rule("entries", operator)
-
-
-@entries.register
-def _(operator: Operator, sides: Sides) -> int:
-    return terms(operator) * math.prod(output_sides(operator, sides)) * math.prod(sides)
 
 
 @singledispatch

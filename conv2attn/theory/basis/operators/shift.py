@@ -1,6 +1,5 @@
 """Shifts: the operators of a convolution."""
 
-import math
 from dataclasses import dataclass
 from typing import final
 
@@ -10,7 +9,7 @@ from torch import Tensor
 from conv2attn.errors import GeometryError
 from conv2attn.theory.basis.grid import AttentionGrid, Offset, Sides, Sites
 from conv2attn.theory.basis.operator import Operator
-from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, entries, offsets, output_sides, terms
+from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, offsets, output_sides, terms
 from conv2attn.theory.basis.padding import Padding
 
 
@@ -60,11 +59,6 @@ def _(operator: Shift, images: Tensor, sides: Sides) -> Tensor:
     output_sides(operator, sides)
     pairs = zip(images, operator.offsets, strict=True)
     return sum((shifted(image, offset, sides) for image, offset in pairs), images[0].new_zeros(()))
-
-
-@entries.register
-def _(operator: Shift, sides: Sides) -> int:
-    return terms(operator) * math.prod(sides)
 
 
 def shifted(image: Tensor, offset: Offset, sides: Sides) -> Tensor:

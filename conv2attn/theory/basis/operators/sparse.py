@@ -11,7 +11,7 @@ from conv2attn.errors import GeometryError
 from conv2attn.theory.basis.grid import Sides
 from conv2attn.theory.basis.operator import Operator, moved_to
 from conv2attn.theory.basis.operators.pattern import Pattern, weighted_sum
-from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
+from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, output_sides, terms
 
 
 @final
@@ -86,11 +86,6 @@ def _(operator: Sparse, sides: Sides) -> Sides:
             "Pass sides with as many tokens as the edges have.",
         )
     return operator.output
-
-
-@entries.register
-def _(operator: Sparse, sides: Sides) -> int:
-    return operator.weights.numel()
 
 
 @as_matrix.register

@@ -19,7 +19,6 @@ from conv2attn.theory.basis import (
     as_matrix,
     basis_of,
     chebyshev,
-    entries,
     evaluate,
     gcn,
     inner_products,
@@ -74,7 +73,6 @@ def test_adjacency_reads_the_sources_of_edges(drawn, spoiled, seed):
     graph, matrix = drawn
     sides, image = (len(matrix),), torch.ones(1, len(matrix), dtype=torch.float64)
     assert_same_output(as_matrix(adjacency(graph), sides)[0], matrix)
-    assert entries(adjacency(graph), sides) == len(graph.weight)
     image[0, spoiled % len(matrix)] = math.nan
     found = apply(adjacency(graph), image, sides)[0, 0].isnan()
     assert found.tolist() == (matrix[:, spoiled % len(matrix)] != 0).tolist()
@@ -175,14 +173,14 @@ def test_products_over_pairs_are_those_of_dense_matrices_with_their_gradients(pa
             assert check(lambda *given, product=product: product(pattern, *given).square(), inputs)
 
 
-@given(graphs(), st.sampled_from(["mixing", "channels", "map", "auto"]), st.integers(1, 2), SEEDS)
-def test_all_orders_give_the_same_sum(drawn, order, groups, seed):
+@given(graphs(), st.sampled_from([2, 4, 8]), st.integers(1, 2), SEEDS)
+def test_channels_before_tokens_or_after_them_give_the_same_sum(drawn, d_out, groups, seed):
     graph, matrix = drawn
-    taps, image = numbers(3, 4, 6 // groups, seed=seed).round(), numbers(2, 6, len(matrix), seed=seed + 1).round()
+    taps, image = numbers(3, d_out, 6 // groups, seed=seed).round(), numbers(2, 6, len(matrix), seed=seed + 1).round()
     family = Chebyshev(adjacency(graph), 2)
-    basis = basis_of(family, Weights(None, taps, torch.ones(4, dtype=torch.float64), groups), 1)
+    basis = basis_of(family, Weights(None, taps, torch.ones(d_out, dtype=torch.float64), groups), 1)
     whole = torch.einsum("tqk,bik,toi->boq", as_matrix(family, (len(matrix),)), image, basis.weights.dense()) + 1
-    assert_same_output(evaluate(basis, image, order), whole)
+    assert_same_output(evaluate(basis, image), whole)
 
 
 def test_graphs_without_edges_and_without_nodes_mix_nothing():
