@@ -159,6 +159,8 @@ def exact_difference(
     sums: dict[bytes, tuple[Tensor, Any]] = {}
     for sign, family, (taps, exponent) in zip((1, -1), operators, parts, strict=True):
         for operator, tap in zip(family + 0.0, taps * (sign << shift - exponent), strict=True):
+            # By bits: equal operators of both layers meet in one term, whose taps cancel exactly. + 0.0 gives zeros of
+            # either sign the same bits.
             name = operator.numpy().tobytes()
             sums[name] = operator, sums[name][1] + tap if name in sums else tap
     nonzero = [(operator, tap) for operator, tap in sums.values() if operator.any() and tap.any()]
@@ -200,6 +202,8 @@ def row_bounds(gap: ExactDifference) -> tuple[Tensor, Tensor]:
     """Bounds from below and above on the sum of absolute entries in each row of the map, (d_out, queries)."""
     operators, taps, bias = gap.operators, gap.in_float(), (gap.biases[0] - gap.biases[1]).abs()
     count = taps.shape[0] + taps.shape[2] * operators.shape[2]
+    # Each entry is a sum of products over the terms, each row a sum of absolute entries: whatever the order, a number
+    # passes through at most `count` sums; a few more roundings are of taps, biases and the bound.
     slack = gamma(count + 6, UNIT_ROUNDOFF)
     underflow = SMALLEST * count * (1 + operators.abs().sum().item())
     ends = []

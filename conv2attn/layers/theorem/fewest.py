@@ -53,6 +53,7 @@ def combinations(matrix: TapMatrix, roundoff: float) -> TapMatrix:
             break
         picked.append(int(lengths.argmax()))
         direction = rest[:, picked[-1]] / lengths.max()
+        # Once more: after one subtraction rounding leaves a part along `direction` of the size of what was taken away.
         for _again in range(2):
             rest = rest - np.outer(direction, direction @ rest)
     columns = matrix[:, picked]

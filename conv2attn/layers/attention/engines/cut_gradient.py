@@ -40,6 +40,7 @@ def has_small_weights(queries: Tensor, keys: Tensor, values: Tensor) -> bool:
     sampled = queries[0].detach()[:, :: -(-queries.shape[-2] // SAMPLE), :]
     scores, format_ = sampled @ keys[0].detach().mT, torch.finfo(queries.dtype)
     middle, half = -math.log(format_.tiny) - math.log(format_.eps) / 2, -math.log(format_.eps) / 2
+    # A weight exp(-below) is subnormal for `below` from -log(tiny) to -log(tiny eps): that interval's middle and half.
     below = scores.amax(-1, keepdim=True) - scores
     small = below.sub_(middle).abs_() < half
     return bool(small.count_nonzero() > FEW * small.numel())
@@ -106,6 +107,8 @@ def add_gradients(
     share = gradient[rows] / weights.sum(-1, keepdim=True)
     if of_values is not None:
         of_values.addmm_(weights.mT, share)
+    # d y / d score_k is w_k (v_k - y) for a softmax w: the gradient of a score is w_k (g.v_k - g.y), `share` is g over
+    # the sum of the weights that are left, and y is the output of the forward pass.
     weights *= (share @ values.mT).sub_((share * output[rows]).sum(-1, keepdim=True))
     torch.mm(weights, keys, out=of_queries[rows])
     of_keys.addmm_(weights.mT, queries[rows])

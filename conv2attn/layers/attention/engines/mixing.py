@@ -58,6 +58,8 @@ def overlapped(windows: Tensor, dim: int, step: int, side: int) -> Tensor:
     shape = (*parts.shape[:dim], max(blocks * step, side), *parts.shape[dim + 2 :])
     total = parts.new_zeros(shape)
     places = total.narrow(dim, 0, blocks * step).unflatten(dim, (blocks, step))
+    # Pieces of `step` numbers that begin at `first` of every window lie end to end on the axis, from block first / step
+    # on: none overlaps another, so one addition takes those of all windows.
     for first in range(0, size, step):
         part = parts.narrow(dim + 1, first, min(step, size - first))
         places.narrow(dim, first // step, count).narrow(dim + 1, 0, part.shape[dim + 1]).add_(part)
@@ -131,6 +133,7 @@ class Mixing:
             return lines.flatten(1, -2).mT if last else lines.flatten(2)
         for axis, (tiling, weights) in enumerate(zip(self.tilings[:-1], profiles[:-1], strict=True)):
             if axis:
+                # Windows along the first axis are views of whole rows, so each axis comes to the front in its turn.
                 lines = lines.movedim(2 + axis, 0).contiguous()
             keys: Any = Windows.apply(lines.flatten(1), 0, weights.shape[2], tiling.step)
             lines = weights.bmm(keys.mT).flatten(0, 1).unflatten(1, lines.shape[1:])
@@ -151,6 +154,7 @@ class Mixing:
         for axis, side in enumerate(queries):
             image = image.narrow(first + axis, 0, side)
         tiled = first + axes - 1
+        # The tiles of the last axis have stayed a dimension: only the last one has queries beyond the grid to drop.
         *tiles, last_tile = image.unbind(tiled)
         kept = end - len(tiles) * self.tilings[-1].queries
         image = torch.cat([*tiles, last_tile.narrow(tiled, 0, kept)], tiled)

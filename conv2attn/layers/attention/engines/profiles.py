@@ -75,6 +75,7 @@ def profiles_of(
     scores = operators.on(grid).axis_scores(displacement, axis, score_dtype(dtype), heads)
     if tiling.count > 1:
         beyond = ((keys < 0) | (keys >= grid.keys[axis])) & (numbers[:, None] < grid.queries[axis])
+        # Queries beyond the grid keep their keys: a row of -inf alone would be NaN, and they are dropped later.
         scores = scores.masked_fill(beyond, -math.inf)
     if depths is not None:
         top, depth = scores.amax(-1, keepdim=True), depths[heads, None, None]
@@ -133,6 +134,8 @@ class KeysRead:
             if not alpha > 0:
                 return None
             room, apart = math.sqrt(self.room(alpha, 2 * side + abs(center))), abs(center - round(center))
+            # A key is read if its squared distance along the axis exceeds that of the nearest by at most `room`. The
+            # nearest is `apart` away, or at the border for the query whose target is farthest beyond it.
             low = center - math.hypot(max(apart, last + center - (side - 1)), room)
             high = center + math.hypot(max(apart, -(first + center)), room)
             every.append((math.ceil(low), math.floor(high)))
