@@ -9,7 +9,7 @@ from conv2attn import convert, load, save
 ACTIVATIONS = (nn.LeakyReLU(0.3), nn.ELU(0.5), nn.GELU("tanh"), nn.ReLU6(), nn.Identity())
 CHAINS = {
     "one layer": lambda: nn.Sequential(nn.Conv2d(3, 4, 3, padding=1)),
-    "padded unequally": lambda: nn.Sequential(nn.ZeroPad1d((0, 1)), nn.Conv1d(2, 3, 2)),
+    "padded unequally": lambda: nn.Sequential(nn.ConstantPad1d((0, 1), 0.0), nn.Conv1d(2, 3, 2)),
     "padded around": lambda: nn.Sequential(nn.CircularPad2d(1), nn.Conv2d(3, 4, 3)),
     "activations": lambda: nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), *ACTIVATIONS, nn.Conv2d(4, 2, 1)),
 }
