@@ -25,13 +25,12 @@ def norm(step: Step) -> Any:
     """A norm of the input's own statistics: its epsilon is a number of the section."""
     if step.bound.get("training", step.bound.get("train")) is False:
         return NotImplemented
-    at = [p.name for p in step.func._schema.arguments].index("eps")
     eps = torch.finfo(step.out[0].dtype).eps if step.bound["eps"] is None else step.bound["eps"]
 
-    def normed(e: Any, *args: Any) -> Any:
-        return wide(step.func)(*args[:at], float(e), *args[at + 1 :])
+    def normed(e: Any, **bound: Any) -> Any:
+        return wide(step.func)(**{**bound, "eps": float(e)})
 
-    return step.across(normed, step.loud(float(eps)), *step.bound.values())
+    return step.across(normed, step.loud(float(eps)), **step.bound)
 
 
 @shadow_rule("sqrt", "rsqrt", "pow")

@@ -3,16 +3,14 @@
 import torch
 from torch import Tensor
 
+from conv2attn.equality.fingerprint.families import TEMPLATES
 from conv2attn.equality.worlds.all_copies import every_copy, is_seen_elsewhere, wide
 from conv2attn.equality.worlds.shadows import COPIES, Shadow, is_number, is_shadow
 from conv2attn.equality.worlds.shaking import UNITS
 from conv2attn.equality.worlds.steps import Step
 from conv2attn.torch_internals import tree_leaves
 
-MADE = {
-    *("zeros", "ones", "full", "empty", "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones"),
-    *("new_full", "new_empty", "empty_strided", "new_empty_strided"),
-}
+MADE = {"zeros", "ones", "full", "empty", "empty_strided", *TEMPLATES}
 
 
 def constant_step(step: Step, tensors: list[Tensor]) -> None:
@@ -31,7 +29,7 @@ def constant_step(step: Step, tensors: list[Tensor]) -> None:
     numbers, unit = step.watch.numbers, max(UNITS.get(t.dtype, UNITS[torch.float32]) for t in floats)
     shadows = [t for t in tree_leaves((step.args, step.kwargs), is_leaf=is_shadow) if isinstance(t, Shadow)]
     if step.func._schema.is_mutable and isinstance(step.x, Shadow):
-        new = numbers.moved_again(step.computed(), unit)
+        new = numbers.moved(step.computed(), unit)
         for i, mine in enumerate(step.x.copies):
             mine.copy_(new.of(i))
         step.watch.keep(step.out, step.x)
@@ -54,7 +52,7 @@ def keep_results(step: Step, unit: float) -> None:
     result, outs = step.computed(), [step.out] if isinstance(step.out, Tensor) else step.out
     for t, shadow in zip(outs, [result] if isinstance(result, Shadow) else result, strict=False):
         if is_number(t):
-            moved = step.watch.numbers.moved_again
+            moved = step.watch.numbers.moved
             step.watch.keep(t, Shadow(shadow.copies, state=step.x.state) if step.is_view else moved(shadow, unit))
 
 

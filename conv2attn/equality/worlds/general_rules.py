@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from conv2attn.equality.fingerprint.families import MOVES
 from conv2attn.equality.worlds import arithmetic as arithmetic  # these register rules
 from conv2attn.equality.worlds import largest as largest
 from conv2attn.equality.worlds import layouts as layouts
@@ -16,17 +17,14 @@ from conv2attn.torch_internals import tree_leaves
 
 # Computed in every copy, as views are: linear in each argument, rational, a root, a norm, or a matter of places.
 COMPUTED = {
+    *MOVES,
     *("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training"),
     *("native_layer_norm", "native_group_norm", "_fused_rms_norm", "convolution", "_convolution", "mm", "bmm"),
     *("addmm", "baddbmm", "addbmm", "addmv", "mv", "dot", "neg", "reciprocal", "square", "pow", "mean", "sum", "prod"),
     *("var", "var_mean", "std", "cumsum", "addcmul", "addcdiv", "lerp", "linalg_vector_norm", "norm", "avg_pool2d"),
-    *("avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "col2im", "im2col", "index_add", "scatter_add"),
-    *("polar", "complex", "_fft_r2c", "_fft_c2c", "_fft_c2r", "grid_sampler_2d", "linalg_cross", "trace"),
-    *("diag_embed", "clone", "flip", "roll", "repeat", "index", "index_select", "constant_pad_nd", "cat", "stack"),
-    *("pixel_shuffle", "pixel_unshuffle", "reflection_pad1d", "reflection_pad2d", "replication_pad1d"),
-    *("replication_pad2d", "channel_shuffle", "native_channel_shuffle", "gather", "slice_scatter", "select_scatter"),
-    *("masked_fill", "tril", "triu", "scatter", "copy", "index_put", "_index_put_impl", "fill", "zero"),
-    *("_unsafe_index", "unsafe_split", "unsafe_split_with_sizes", "lift_fresh_copy"),
+    *("avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "col2im", "index_add", "scatter_add", "polar"),
+    *("complex", "_fft_r2c", "_fft_c2c", "_fft_c2r", "grid_sampler_2d", "linalg_cross", "trace", "copy", "fill"),
+    *("zero", "_index_put_impl", "unsafe_split", "unsafe_split_with_sizes", "lift_fresh_copy"),
 }
 RESIZED = "upsample_", "_upsample_"
 ASKING = {"_local_scalar_dense", "equal", "is_nonzero", "allclose", "item", "nonzero"}

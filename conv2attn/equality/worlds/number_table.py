@@ -17,23 +17,18 @@ class NumberTable:
     def __init__(self) -> None:
         self.chunks: dict[str, list[Chunk]] = {}
 
-    def results(self, operator: str, keys: Tensor, squares: Tensor) -> tuple[Tensor, float]:
-        """Results, NaN for new arguments, and the largest deviation of the others in units."""
-        out, worst = torch.full_like(keys, math.nan), 0.0
+    def results(self, operator: str, keys: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
+        """Results, NaN for new arguments, and how far each argument is from the nearest in the table, in units."""
+        out, least = torch.full_like(keys, math.nan), torch.full_like(keys[:, 0], math.inf)
         for chunk in self.chunks.get(operator, ()):
-            left = torch.nonzero(out[:, 0].isnan()).flatten()
+            left = torch.nonzero(least > LIMIT).flatten()
             if not len(left):
                 break
             row, units = nearest(chunk, keys[left], squares[left])
             near = units <= LIMIT
             out[left[near]] = chunk[2][row[near]]
-            worst = max(worst, float(units[near].max())) if bool(near.any()) else worst
-        return out, worst
-
-    def distance(self, operator: str, keys: Tensor, squares: Tensor) -> float:
-        """How far new arguments are from those in the table, in units: the median."""
-        chunks = self.chunks.get(operator, ())
-        return min((float(nearest(chunk, keys, squares)[1].median()) for chunk in chunks), default=math.inf)
+            least[left] = torch.minimum(least[left], units)
+        return out, least
 
     def entered(self, operator: str, keys: Tensor, squares: Tensor, fresh: Callable[[int], Tensor]) -> Tensor:
         """The results of new arguments, which enter the table; neighbours that are one number share a result.

@@ -111,25 +111,29 @@ class Oracles:
             match = match_in_another_order(question, tensors)
         if match is not None:
             self.turn[question.operator] = match.number + 1
-            near = match.units.where(match.units <= LIMIT, 0.0)
-            self.worst = max(self.worst, float(near.max()) if len(near) else 0.0)
+            self.note(match.units)
         return match
+
+    def note(self, units: Tensor) -> None:
+        """Keeps the largest of the deviations that count as rounding."""
+        near = units.where(units <= LIMIT, 0.0)
+        self.worst = max(self.worst, float(near.max()) if len(near) else 0.0)
 
     def looked_up(self, question: Question, match: Match | None, place: str, second: bool) -> Tensor:
         """Results number by number: of the matching tensor, of the table, or fresh ones that enter it."""
         operator, k, q = question.operator, question.keys.T.contiguous(), question.squares.T.contiguous()
-        out, left = torch.zeros_like(k), question.lively
+        out, units, left = torch.zeros_like(k), torch.zeros_like(k[:, 0]), question.lively
         total = int(left.sum())
         if match is not None:
             hit = left & (match.units <= LIMIT)
             out[hit] = self.tensors[operator][match.number].results.T[hit]
             left = left & ~hit
-        out[left], worst = self.table.results(operator, k[left], q[left])
-        self.worst = max(self.worst, worst * second)
+        out[left], units[left] = self.table.results(operator, k[left], q[left])
         new = torch.nonzero(out[:, 0].isnan()).flatten()
-        if second and self.parting is None and len(new) and place:
-            units = self.table.distance(operator, k[new], q[new])
-            self.parting = Parting(operator, place, len(new), total, units)
+        if second:
+            self.note(units)
+            if self.parting is None and len(new) and place:
+                self.parting = Parting(operator, place, len(new), total, float(units[new].median()))
         if len(new):
 
             def fresh(count: int) -> Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from conv2attn.equality.worlds.shadows import GAIN, MASKED, SHAKES, cast
+from conv2attn.equality.worlds.shadows import GAIN, MASKED
 
 # Rows of a Hadamard matrix: the moves of the few numbers of a norm (weight, bias, mean, variance) do not cancel in
 # every copy, as independent signs do in one of eight. Without them an honest ResNet-50 showed 6.9 units, with them 3.9.
@@ -35,19 +35,14 @@ def are_exact(t: Tensor, unit: float) -> Tensor:
     return exact | (masks & (t == t.round())) if bool(masks.any()) else exact
 
 
-def shaken(value: Tensor, unit: float, seed: int, dtype: torch.dtype, shakes: int = SHAKES) -> list[Tensor]:
-    """One true copy of a constant and `shakes` copies in which each number that is not exact moves."""
-    value = value.detach().resolve_conj()
-    return shaken_again([cast(value, 0, dtype)] + [value] * shakes, unit, seed, dtype)
-
-
-def shaken_again(copies: Sequence[Tensor], unit: float, seed: int, dtype: torch.dtype) -> list[Tensor]:
-    """The copies of a constant, rounded once more: in shaken copies a number moves by 0.5 to 1.5 units, times GAIN."""
+def shaken(copies: Sequence[Tensor], unit: float, seed: int, dtype: torch.dtype) -> list[Tensor]:
+    """Copies of which the shaken ones are rounded once more: a number that is not exact moves by 0.5 to 1.5 units,
+    times GAIN."""
     if len(copies) == 1:
         return [*copies]
     if copies[0].is_complex():
         parts = [torch.view_as_real(t.resolve_conj()).contiguous() for t in copies]
-        return [torch.view_as_complex(t) for t in shaken_again(parts, unit, seed, dtype)]
+        return [torch.view_as_complex(t) for t in shaken(parts, unit, seed, dtype)]
     count, generator = copies[0].numel(), torch.Generator().manual_seed(seed)
     tile = max(1, min(count, TILE))
 

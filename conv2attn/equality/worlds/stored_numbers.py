@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from conv2attn.equality.worlds.oracles import Oracles
 from conv2attn.equality.worlds.questions import SAMPLE
-from conv2attn.equality.worlds.shadows import COPIES, Shadow, Unfollowed, repeated
-from conv2attn.equality.worlds.shaking import HALF, UNITS, are_exact, shaken, shaken_again, unit_of
+from conv2attn.equality.worlds.shadows import COPIES, Shadow, Unfollowed, cast, repeated
+from conv2attn.equality.worlds.shaking import HALF, UNITS, are_exact, shaken, unit_of
 from conv2attn.equality.worlds.steps import has_large_numbers
 
 KEPT = 10**5  # numbers of a constant, up to which its copies are kept and not drawn again at each use
@@ -42,15 +42,14 @@ class StoredNumbers:
         self.seeds += 1
         return self.seeds
 
-    def moved(self, t: Tensor, unit: float, seed: int | None = None) -> Shadow:
-        """The shadow of a stored number, whose shaken copies move by about a unit."""
-        copies = shaken(t, unit, seed or self.seed(), self.oracles.dtype, self.oracles.shakes)
-        return Shadow(repeated(copies), constant=True)
-
-    def moved_again(self, shadow: Shadow, unit: float) -> Shadow:
-        """A constant that code computes, rounded once more."""
-        copies = shadow.copies[: 1 + self.oracles.shakes]
-        return Shadow(repeated(shaken_again(copies, unit, self.seed(), self.oracles.dtype)), constant=True)
+    def moved(self, made: Tensor | Shadow, unit: float, seed: int = 0) -> Shadow:
+        """The shadow of a constant, whose shaken copies move by about a unit; one that code computes is a shadow."""
+        dtype, shakes = self.oracles.dtype, self.oracles.shakes
+        if isinstance(made, Shadow):
+            copies = made.copies[: 1 + shakes]
+        else:
+            copies = [cast(made.detach(), 0, dtype)] + [made.detach().resolve_conj()] * shakes
+        return Shadow(repeated(shaken(copies, unit, seed or self.seed(), dtype)), constant=True)
 
     def shadow(self, t: Tensor) -> Shadow:
         """The shadow of a tensor that no operator made."""
@@ -91,5 +90,5 @@ class StoredNumbers:
         self.coarsest = max(self.coarsest, unit)
         for w in range(self.oracles.worlds):
             copies = [shadow.of(w * COPIES + i).clone() for i in range(COPIES)]
-            out += shaken_again(copies, unit, seed + 10**5 * w, self.oracles.dtype)
+            out += shaken(copies, unit, seed + 10**5 * w, self.oracles.dtype)
         return Shadow(out)

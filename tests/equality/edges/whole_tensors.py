@@ -88,7 +88,7 @@ def test_channels_last_needs_no_full_run(monkeypatch):
 
 def test_moves_of_a_large_weight_repeat_in_no_row():
     weight = torch.full((300, 1000), 1 / 3)
-    copies = shaking.shaken(weight, shaking.UNITS[torch.float32], 5, torch.float64)
+    copies = shaking.shaken([weight.double()] + [weight] * 4, shaking.UNITS[torch.float32], 5, torch.float64)
     moves = [(copy - copies[0]) / (copies[0] * shaking.UNITS[torch.float32]) for copy in copies[1:]]
     for move in moves:
         assert bool(((move.abs() > 0.49) & (move.abs() < 1.51)).all())
