@@ -57,25 +57,35 @@ def find_place(first: FollowedCall, second: FollowedCall, parting: Parting | Non
         what = (difference_of(beside, suspect) if beside else "") or otherwise
         return PartingPlace(beside.place if beside else "", suspect.place, suspect.operator.strip("_"), units, what)
 
-    if (number := twins.first_apart(ends, lambda n: twins.of(n) is not None)) is not None:
-        return placed(twins.beside(theirs[number]), theirs[number])
-    # The means agree, and the order of the numbers may not.
-    if (number := twins.first_apart(ends, twins.in_order)) is not None:
-        twin = twins.of(number)
-        return placed(None if twin is None else ours[twin], theirs[number], "the same numbers in another order")
+    number = twins.first_apart(ends, lambda n: twins.of(n) is not None)
+    operator = parting.operator if parting else ""
+    if number is not None:
+        ends, operator = theirs[number].inputs, theirs[number].operator
+    beside = twins.beside(ends, operator)
+    # An operator that changes nothing leaves a tensor of the first network, and only the next one seems to differ.
+    for n in (idle := [*ends]):
+        if beside and twins.of(n) in map(twins.of, theirs[n].inputs):
+            idle += theirs[n].inputs
+            number = n if theirs[n].operator == beside.operator else number
+    # The means of what is read agree, and the order of the numbers may not.
+    same_operator = number is None or (beside is not None and not difference_of(beside, theirs[number]))
+    moved = twins.first_apart(ends, twins.in_order) if same_operator else None
+    if moved is not None:
+        number, suspect = moved, theirs[moved]
+        beside = next((r for r in ours if r.operator == suspect.operator and r.agrees(suspect)), None)
+    if number is not None:
+        return placed(beside, theirs[number], "" if moved is None else "the same numbers in another order")
     if parting is None:
         # Each output is some tensor of the first network, and one is not its output: it lacks the last operators.
         for p, q in zip(first.shadows, second.shadows, strict=True):
             if p.record is not None and q.record is not None and not ours[p.record].agrees(theirs[q.record], 4):
                 return placed(ours[p.record], theirs[q.record])
         return None
-    reached = {twins.of(n) for n in ends}
-    beside = next((r.place for r in ours if reached & set(r.inputs)), "")
     # The means hide a difference in few numbers; where all are new and the means agree, the function is another.
     what = f"another function of the same numbers: {parting.operator}"
     if parting.new < parting.total:
         what = f"{parting.new} of its {parting.total} arguments differ"
-    return PartingPlace(beside, parting.place, parting.operator, units, what)
+    return PartingPlace(beside.place if beside else "", parting.place, parting.operator, units, what)
 
 
 def difference_of(first: Record, second: Record) -> str:

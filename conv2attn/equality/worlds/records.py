@@ -87,10 +87,10 @@ class Twins:
                 suspects.add(number)
         return min(suspects, default=None)
 
-    def beside(self, suspect: Record) -> Record | None:
-        """What the first network computes from the same tensors and the second does not; first the same operator."""
-        reached = {self.of(n) for n in suspect.inputs} - {None}
+    def beside(self, inputs: Iterable[int], operator: str) -> Record | None:
+        """What the first network computes from these tensors and the second does not; first the same operator."""
+        reached = {self.of(n) for n in inputs} - {None}
         matched = set(self.numbers.values())
         here = [record for n, record in enumerate(self.ours) if reached & set(record.inputs) and n not in matched]
         here = [record for record in here if not any(record.agrees(t) for t in self.theirs)]
-        return next((r for r in here if r.operator == suspect.operator), here[0] if here else None)
+        return next((r for r in here if r.operator == operator), here[0] if here else None)

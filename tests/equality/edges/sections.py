@@ -240,6 +240,48 @@ def test_a_last_operator_that_changes_nothing_is_the_place():
     assert place.second.startswith("head (Linear)")
 
 
+class Normed(nn.Module):
+    """A norm written by hand between two layers."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem, self.norm, self.head = nn.Linear(6, 8), RootMeanSquare(8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.head(self.norm(self.stem(x)).tanh())
+
+
+class RootMeanSquare(nn.Module):
+    def __init__(self, count):
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(0.5, 1.5, count))
+
+    def forward(self, x):
+        return self.weight * (x * (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt())
+
+
+NEXT = {
+    "rows exchanged, which their sums do not show": ("stem", lambda m: m.weight[:2].copy_(m.weight[[1, 0]].clone())),
+    "a scale left out, which leaves what it scales": ("norm", lambda m: m.weight.fill_(1)),
+}
+
+
+@pytest.mark.parametrize("name", NEXT)
+def test_the_place_is_not_the_operator_behind_it(name):
+    """Planted by leaving out what `find_place` does with idle operators, and with the order of what is read."""
+    module, change = NEXT[name]
+    wrong = Normed()
+    with torch.no_grad():
+        change(wrong.get_submodule(module))
+        if module == "stem":
+            wrong.stem.bias[:2].copy_(wrong.stem.bias[[1, 0]].clone())
+    answer = compare_sections(Normed(), wrong, (torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(1)),))
+    assert answer.equal is False
+    assert answer.place is not None
+    assert answer.place.second.startswith(f"{module} (")
+
+
 class Steering(nn.Module):
     def forward(self, x):
         return x if x.sum() > 0 else x * 2
