@@ -208,12 +208,18 @@ DRAWS = {
 }
 
 
+def of_the_process():
+    """The states of generators, and the flags, that a call must leave as they are."""
+    generators = torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())
+    return generators, torch.is_grad_enabled(), torch.backends.mha.get_fastpath_enabled()
+
+
 @pytest.mark.parametrize("name", DRAWS)
 @pytest.mark.parametrize("second", [conv2attn.convert, lambda first: Rewritten(first.after).train()], ids=range(2))
 def test_all_generators_are_as_they_were(name, second):
     first = Looking(DRAWS[name]).train()
     other = second(first)
-    before = torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())
+    before = of_the_process()
     with contextlib.suppress(UsageError):
         certify(first, other, input_size=SIZE)
-    assert (torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())) == before
+    assert of_the_process() == before

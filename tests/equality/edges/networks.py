@@ -196,21 +196,8 @@ def test_a_hook_that_computes_a_weight_computes_it_anew():
 
 def test_noise_is_the_same_in_both_networks():
     original = nn.Sequential(layer(), nn.Dropout(0.5)).train()
-    before = torch.random.get_rng_state()
     report = certify(original, conv2attn.convert(original), images=image())
     assert report.outputs.max_difference < 1e-4
-    assert torch.equal(torch.random.get_rng_state(), before)
-
-
-def test_both_networks_stay_as_they_were():
-    original = network().train()
-    converted = conv2attn.convert(original)
-    before = {key: value.clone() for key, value in original.state_dict().items()}
-    engines = [module.engine for module in converted.modules() if isinstance(module, MultiHeadSelfAttention)]
-    certify(original, converted, images=image())
-    assert all(torch.equal(before[key], value) for key, value in original.state_dict().items())
-    assert (original.training, len(original._forward_hooks), len(original.square._forward_hooks)) == (True, 0, 0)
-    assert engines == [module.engine for module in converted.modules() if isinstance(module, MultiHeadSelfAttention)]
 
 
 def test_the_certificate_says_what_it_is_of():
