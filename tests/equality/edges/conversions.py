@@ -7,7 +7,6 @@ import collections
 import functools
 import itertools
 import operator
-import threading
 import weakref
 
 import pytest
@@ -192,31 +191,6 @@ def test_a_lazy_layer_stays_lazy():
     report = conv2attn.certify(original, original, images=SMALL)
     assert report.verdict is Verdict.UNSUPPORTED
     assert type(original[0]) is nn.LazyConv2d
-
-
-def test_a_plain_call_in_another_thread_is_right_meanwhile():
-    torch.manual_seed(0)
-    original = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3)).eval()
-    converted, wrong, running = conv2attn.convert(original), list[int](), threading.Event()
-    with torch.no_grad():
-        expected = original(SMALL), converted(SMALL)
-
-    def calling():
-        with torch.no_grad():
-            while not running.is_set():
-                for network, right in zip((original, converted), expected, strict=True):
-                    if not torch.equal(network(SMALL), right):
-                        wrong.append(1)
-
-    thread = threading.Thread(target=calling)
-    thread.start()
-    try:
-        for _ in range(10):
-            assert conv2attn.certify(original, converted, images=SMALL).verdict is Verdict.HOLDS
-    finally:
-        running.set()
-        thread.join()
-    assert not wrong
 
 
 def test_in_place_code_after_a_layer_runs_in_both_for_channels_last():

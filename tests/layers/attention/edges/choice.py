@@ -36,14 +36,6 @@ def test_a_transposed_convolution_is_computed_as_one(name, monkeypatch):
     assert [(args[0].shape, args[6]) for args in given[-1:]] == [(image.shape, True)]
 
 
-@pytest.mark.parametrize("extra", [0, 1])
-def test_a_wanted_size_of_the_output_is_honoured(extra):
-    conv = TRANSPOSED["plain"]
-    image = integers_for(conv)
-    size = [2 * side + 1 + extra for side in image.shape[2:]]
-    assert_same_output(set_engine(convert(conv), "conv")(image, output_size=size).detach(), conv(image, size).detach())
-
-
 @pytest.mark.parametrize("reason", [None, "this device may choose Winograd's algorithm"])
 def test_auto_makes_the_convolution_s_call_whatever_algorithm_the_device_chooses(reason, monkeypatch):
     monkeypatch.setattr(recipe, "indirect_convolution", lambda image: reason)
