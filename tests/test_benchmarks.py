@@ -119,7 +119,7 @@ def test_training_steps_are_measured(monkeypatch):
 
     monkeypatch.setattr(training, "apart", alone)
     done = CliRunner().invoke(training.main, ["--quick"], catch_exceptions=False)
-    assert len(tables_in(done.stdout)) == 4
+    assert len(tables_in(done.stdout)) == 3
     assert asked == ["quadratic", "generalised"]
 
 
