@@ -133,11 +133,13 @@ def answers_of(alone: Perturbed, inputs: Any, count: int, ordered: bool = True) 
     pair = alone.others_of(inputs, 0, count) or alone
     try:
         images, shapes = images_of_rows(pair)
-        order = unordered(alone) if ordered else {}
+        order, rows = unordered(alone) if ordered else ({}, {})
+        if rows:  # the order of rows may be another in each image
+            order, rows = unordered(pair)
     except Exception as error:  # a network may raise its own
         return f"two images do not run together in float64 ({first_line(error)})"
     try:
-        found: Mapping[Call, Mapping[str, Places]] | str = places(pair)
+        found: Mapping[Call, Mapping[str, Places]] | str = places(pair, order, rows)
     except Exception as error:  # a network may raise its own
         found = f"it does not run with noise on its input ({first_line(error)})"
     return Answers(pair.images, found, images, shapes, order)

@@ -7,6 +7,8 @@ of their tokens: each has to stand behind its neighbour in the image, and in lin
 
 from collections import defaultdict
 from dataclasses import replace
+from itertools import product
+from math import prod
 
 import torch
 from torch import Tensor
@@ -20,43 +22,62 @@ MOST_MAPS = 4
 """How many feature maps in front of an attention are asked."""
 LIKE = 0.7
 """Correlation of the places of cells in the image with their numbers on a map, along one axis, at least."""
+NEAR = 0.3
+"""How far a token may be from its place in a part of the image by its centre, in sides of the part."""
 SURE = 5.0
 """Standard errors by which a centre may be off by chance."""
 
 
-def by_maps(
-    perturbed: Perturbed, found: dict[Call, dict[str, Places]], rule: Silence, draws: int
-) -> dict[Call, dict[str, Places]]:
+def by_maps(perturbed: Perturbed, found: dict[Call, dict[str, Places]], rule: Silence) -> dict[Call, dict[str, Places]]:
     """The places, those of blurred tokens from the feature maps in front of them where these tell them."""
     left = [(call, role) for call, roles in found.items() for role, each in roles.items() if each.why == BLURRED]
-    if draws == 1:  # the centres of one draw say little of where a map lies
-        return found
     for back in range(MOST_MAPS):
         groups = defaultdict[Shape, set[int]](set)
         for call, role in left:
             maps = found[call][role].maps
             wide = [
-                at for at, shape in enumerate(maps) if shape[0] == perturbed.images and max(shape[2:], default=1) > 1
+                at
+                for at, (count, _, *sides) in enumerate(maps)
+                if count % perturbed.images == 0 and max(sides, default=1) > 1
             ]
             if back < len(wide):
                 groups[maps[wide[-1 - back]]].add(wide[-1 - back])
         for shape, numbers in groups.items():
             # All maps of a shape are asked at once. A token that several of them reach is on one cell of each, the
             # same, or it is on none.
-            answers = places_by(perturbed.at_maps(numbers, shape), 1, rule)
+            answers = places_by(perturbed.at_maps(numbers, shape), rule)
             for call, role in list(left):
                 exact = answers.get(call, {}).get(role)
-                place = None if exact is None or exact.why else in_image(exact, found[call][role])
+                blurred, place = found[call][role], None
+                if exact is not None and not exact.why:
+                    whole = in_whole(exact, blurred, shape[0] // perturbed.images)
+                    place = None if whole is None else in_image(whole, blurred)
                 if place is not None:
                     found[call][role] = place
                     left.remove((call, role))
     return found
 
 
+def in_whole(exact: Places, blurred: Places, parts: int) -> Places | None:
+    """Places on the map of the whole image, which has as many maps: of parts cut along its axes, or of heads."""
+    count, sides = len(exact.sides), torch.tensor(exact.sides)
+    if parts == 1 or blurred.centre is None or exact.centre is None:
+        return exact
+    for factors in product(range(1, parts + 1), repeat=count):
+        # The centre in the image tells the part, and the cell where in it.
+        of_part = blurred.centre[..., -count:] * torch.tensor(factors) - exact.centre
+        part, live = of_part.nan_to_num().round().long(), ~of_part.isnan()
+        fits = ((of_part - part).abs() < NEAR) & (part >= 0) & (part < torch.tensor(factors))
+        if prod(factors) in (1, parts) and bool(fits[live].all()):
+            at = torch.where(live, part * sides + exact.at, -1)
+            return replace(exact, at=at, sides=tuple((sides * torch.tensor(factors)).tolist()), image=blurred.image)
+    return None
+
+
 def in_image(exact: Places, blurred: Places) -> Places | None:
     """Places on a feature map with its axes in the order of the image; None where its cells stand otherwise there."""
     live = exact.at[..., 0] >= 0
-    if not exact.exact or blurred.centre is None or blurred.centre.shape[:-1] != live.shape or blurred.error is None:
+    if blurred.centre is None or blurred.centre.shape[:-1] != live.shape or blurred.error is None:
         return None
     # All that the image reaches has to come from the map.
     if bool((live == blurred.centre[..., 0].isnan()).any()):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from conv2attn.networks.reading.attended import Attended, Rule, Running
 from conv2attn.networks.reading.head_matrices import HeadMatrices
-from conv2attn.networks.reading.orders import SEVERAL, Heads, as_tensor, as_tokens, asked, index_in
+from conv2attn.networks.reading.orders import Heads, as_tensor, as_tokens, asked, index_in
 from conv2attn.networks.reading.replay_result import (
     MIXES_VALUES,
     MOST_PASSES,
@@ -24,6 +24,7 @@ from conv2attn.networks.reading.replay_result import (
     Replayed,
     too_many,
 )
+from conv2attn.networks.reading.responses import SEVERAL
 from conv2attn.networks.reading.watch import Watch
 from conv2attn.torch_internals import tree_map, tree_map_only
 

@@ -16,16 +16,8 @@ import torch
 from torch import Tensor
 
 from conv2attn.networks.reading.perturbed import Perturbed
-from conv2attn.networks.reading.places import (
-    EPSILON,
-    IN_MEMORY,
-    NONE,
-    SEVERAL,
-    SEVERAL_IMAGES,
-    SILENT,
-    Places,
-)
-from conv2attn.networks.reading.responses import Call, Runs, Shape
+from conv2attn.networks.reading.places import IN_MEMORY, SEVERAL_IMAGES, Places
+from conv2attn.networks.reading.responses import EPSILON, NONE, SEVERAL, SILENT, Call, Runs, Shape
 
 NO_IMAGE = "the order of images in the rows of its attention is not known: pass one image at a time"
 OTHER_AXES = "its tokens and its attention have other axes"

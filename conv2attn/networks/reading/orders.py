@@ -8,36 +8,25 @@ from typing import TypeVar, final
 import torch
 from torch import Tensor
 
+from conv2attn.networks.reading.responses import NONE, SEVERAL, numbered
+
 Key = TypeVar("Key", bound=Hashable)
-NONE, SEVERAL = -1, -2
-"""In place of the number of a part: no part changes it, or more than one."""
 FAINT = 1e-18
 """Squared changes below this share of the largest are rounding in float64."""
-OFF = 0.01
-"""What is off by this share of the distance between the numbers of two parts is off by rounding."""
 
 
 def asked(count: int, changes: Callable[[Tensor], Mapping[Key, Tensor]]) -> dict[Key, Tensor]:
     """The one of `count` parts that changes each target, NONE or SEVERAL, from two runs.
 
-    All parts change, then each a number of times as much. With d and d' the changes of a target, its part has the
-    number `c = <d', d> / |d|^2`, and it is the only one if `d' - c d` is zero.
-
     Args:
         changes: the changes (..., width) of targets, linear in the amounts by which parts change.
     """
-    whole, numbered = changes(torch.ones(count).double()), changes((torch.arange(count) + 0.5).double() / count)
+    whole, ramped = changes(torch.ones(count).double()), changes((torch.arange(count) + 0.5).double() / count)
     found = dict[Key, Tensor]()
     for key, change in whole.items():
         squares = change.pow(2).sum(-1)
-        # If one part alone changes a target, the second change is its number times the first, so that nothing is left
-        # of it.
-        centre = (numbered[key] * change).sum(-1) / squares.clamp_min(1e-300)
-        spread = (numbered[key] - centre[..., None] * change).pow(2).sum(-1).div(squares.clamp_min(1e-300)).sqrt()
-        at = centre * count - 0.5
-        alone = (spread < OFF / count) & ((at - at.round()).abs() < OFF)
-        number = torch.where(alone, at.round().long(), SEVERAL)
-        found[key] = torch.where(squares > FAINT * squares.max(), number, NONE)
+        some = squares > FAINT * squares.max()
+        found[key] = torch.where(some, numbered(change, ramped[key], count).long(), NONE)
     return found
 
 

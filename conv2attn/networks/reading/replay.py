@@ -15,7 +15,7 @@ from torch import nn
 from conv2attn.networks.reading.attended import Attended, Running
 from conv2attn.networks.reading.double_precision import held
 from conv2attn.networks.reading.layer_alone import Call, Layer, Written, forced, fresh
-from conv2attn.networks.reading.orders import NONE, Heads, alike, covers
+from conv2attn.networks.reading.orders import Heads, alike, covers
 from conv2attn.networks.reading.perturbed import Perturbed, on_the_cpu
 from conv2attn.networks.reading.replay_result import (
     CHANNELS,
@@ -27,6 +27,7 @@ from conv2attn.networks.reading.replay_result import (
     UNKNOWN,
     Replayed,
 )
+from conv2attn.networks.reading.responses import NONE
 from conv2attn.networks.reading.watch import Watch
 
 

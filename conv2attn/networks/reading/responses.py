@@ -1,6 +1,6 @@
 """How the queries, keys and values of each attention respond to small noise, one attention at a time."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import SEEK_END
 from typing import IO, Any, final
@@ -19,68 +19,87 @@ Call = tuple[str, int]
 """The name of an attention, and the number of its call in a run."""
 Key = tuple[Call, str]
 """A call and a role: one of `ROLES`, its weights, or the "channels" of its values."""
-LEAST = 1e-37
-"""Near the least number of float32: in place of a square that is zero."""
+EPSILON = 1e-5
+"""Size of the noise: in float64, far above rounding, and so small that the response is linear."""
+SILENT = 1e-13
+"""A response counts as zero if its square is below this share of the largest."""
+NONE, SEVERAL = -1, -2
+"""In place of the number of a part: no part changes it, or more than one."""
+OFF = 0.01
+"""What is off by this share of the distance between the numbers of two parts is off by rounding."""
+
+
+def numbered(change: Tensor, ramped: Tensor, count: int, off: float = OFF) -> Tensor:
+    """The one of `count` parts of 0..1 on which each target (..., width) depends, SEVERAL if on more than one.
+
+    All parts change, then each a number of times as much. With d and d' the changes of a target, its part has the
+    number `c = <d', d> / |d|^2`, and it is the only one if `d' - c d` is zero.
+    """
+    squares = change.pow(2).sum(-1).clamp_min(1e-300)
+    centre = (ramped * change).sum(-1) / squares
+    # If one part alone changes a target, the second change is its number times the first, so that nothing is left of
+    # it.
+    spread = (ramped - centre[..., None] * change).pow(2).sum(-1).div(squares).sqrt()
+    at = centre * count - 0.5
+    alone = (spread * count < off) & ((at - at.round()).abs() < off)
+    return torch.where(alone, at.round(), SEVERAL).to(torch.int16 if count < 2**15 else torch.int32)
 
 
 @final
 @dataclass(eq=False)
 class Response:
-    """Sums over draws of the responses of one tensor: `squares` (..., tokens); by axis `along` and `ramped`.
+    """How one tensor responds to noise: which tokens are `live`; by axis the `centres` and `spreads` of all.
 
-    `blocks` are by axis and side of a block which tokens fit one, and which; `images` are those of the tokens. Sums
-    are in float32, since they are kept of all layers.
+    `blocks` are by axis and side of a block how many there are, and of which each token is, where each is of one.
+    `images` are those of the tokens. Numbers are in float32, since they are kept of all layers.
     """
 
-    squares: Tensor
-    along: dict[int, Tensor] = field(default_factory=dict)
-    ramped: dict[int, Tensor] = field(default_factory=dict)
-    blocks: dict[int, dict[int, tuple[Tensor, Tensor]]] = field(default_factory=dict)
+    live: Tensor
+    centres: dict[int, Tensor] = field(default_factory=dict)
+    spreads: dict[int, Tensor] = field(default_factory=dict)
+    blocks: dict[int, dict[int, tuple[int, Tensor]]] = field(default_factory=dict)
     images: Tensor | None = None
-    exact: bool = False
-    of_draws: dict[int, Tensor] = field(default_factory=dict)
 
-    def rows(self, lead: Shape, axis: int, rows: Tensor) -> "Response":
-        """Some rows along an axis of what is in front of the tokens, as a response of their own."""
+    @staticmethod
+    def of(own: Tensor, change: Tensor, ramped: Mapping[int, Tensor], shape: Shape) -> "Response":
+        """The response of a tensor by its changes under noise, and under noise times ramps along axes of the input."""
+        squares = change.pow(2).sum(-1)
+        # Rounding answers too: of tokens that nothing reaches, changes are some units of float64 of what they are.
+        largest = max(
+            float(squares.max()) if squares.numel() else 0.0, 1e-9 * EPSILON**2 * float(own.pow(2).sum(-1).mean())
+        )
+        response, squares = Response(squares > SILENT * largest), squares.clamp_min(1e-300)
+        for axis, each in ramped.items():
+            centre = (each * change).sum(-1) / squares
+            response.centres[axis] = centre.float()
+            response.spreads[axis] = (each.pow(2).sum(-1) / squares - centre**2).clamp_min(0).sqrt().float()
+            response.fit(axis, 1, change, each, shape[axis])
+        return response
 
-        def some(tensor: Tensor) -> Tensor:
-            return tensor.reshape(*lead, -1).index_select(axis, rows)
+    def fit(self, axis: int, block: int, change: Tensor, ramped: Tensor, side: int) -> None:
+        """Notes of which block along an axis each token is, if each live one is of one.
 
-        blocks = {a: {b: (some(fits), some(at)) for b, (fits, at) in each.items()} for a, each in self.blocks.items()}
-        along, ramped = ({a: some(each) for a, each in sums.items()} for sums in (self.along, self.ramped))
-        return Response(some(self.squares), along, ramped, blocks)
+        The ramp is constant within a block, so that such a token has spread 0 up to rounding, whatever its weights are.
+        """
+        at = numbered(change, ramped, side // block)
+        if change.shape[-1] > 1 and bool((at[self.live] >= 0).all()):
+            self.blocks.setdefault(axis, {})[block] = side // block, at
 
-    def add(self, axis: int, change: Tensor, ramped: Tensor, several: bool) -> None:
-        """Adds the responses to one noise, and to its ramp along an axis; `several` noises have own centres."""
-        self.along[axis] = self.along.get(axis, 0) + (ramped * change).sum(-1).float()
-        self.ramped[axis] = self.ramped.get(axis, 0) + (ramped * ramped).sum(-1).float()
-        if not several:
-            return
-        own = (ramped * change).sum(-1) / (change * change).sum(-1).clamp_min(1e-300)
-        self.of_draws[axis] = self.of_draws.get(axis, 0) + torch.stack([own, own * own], -1)
+    def fitting(self, axis: int) -> tuple[int, Tensor] | None:
+        """The number of the smallest blocks of which each live token is one, and which; None if there are none."""
+        blocks = self.blocks.get(axis)
+        return blocks[min(blocks)] if blocks else None
 
-    def fit(self, axis: int, block: int, fits: tuple[Tensor, Tensor]) -> None:
-        """Notes which tokens depend on one block of this side along an axis, and on which."""
-        self.blocks.setdefault(axis, {})[block] = fits
+    def tells(self, axis: int, wide: bool = False) -> bool:
+        """Whether tokens of a row, or of all rows where `wide`, are of several blocks along an axis."""
+        count, at = self.fitting(axis) or (0, self.live.long())
+        least, most = at.where(self.live, count).amin(-1), at.where(self.live, -1).amax(-1)
+        return count > 0 and bool((least < (most.max() if wide else most)).any())
 
-    def keep_fitting(self, live: Tensor) -> None:
-        """Keeps those blocks alone of which each live token depends on one."""
-        for axis, blocks in self.blocks.items():
-            self.blocks[axis] = {block: fits for block, fits in blocks.items() if bool(fits[0][live].all())}
-
-    def fitting(self, axis: int, live: Tensor) -> tuple[int, Tensor] | None:
-        """The smallest side of blocks of which each live token depends on one, and on which; None if there is none."""
-        blocks = sorted(self.blocks[axis].items())
-        return next(((block, at) for block, (fits, at) in blocks if fits[live].all()), None)
-
-    def centre(self, axis: int) -> Tensor:
-        """The centre of each token, in the side of the input."""
-        return self.along[axis].double() / self.squares.double().clamp_min(LEAST)
-
-    def spread(self, axis: int) -> Tensor:
-        """The standard deviation of what each token depends on."""
-        squares = self.ramped[axis].double() / self.squares.double().clamp_min(LEAST)
-        return (squares - self.centre(axis) ** 2).clamp_min(0).sqrt()
+    def moments(self, axes: Sequence[int]) -> Tensor:
+        """The centres (..., axes) and their squares."""
+        centre = torch.stack([self.centres[axis] for axis in axes], -1).double()
+        return torch.stack([centre, centre**2], -1)
 
 
 @final

@@ -1,4 +1,7 @@
-"""Places from as many draws of noise and in as many rounds as they need: behind attention without a residual, again."""
+"""Places in as many rounds as they need: behind attention without a residual, again."""
+
+from collections.abc import Mapping
+from dataclasses import replace
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -6,67 +9,72 @@ from torch.nn import functional as F
 from conv2attn.networks.reading.attended import Silence
 from conv2attn.networks.reading.feature_maps import by_maps
 from conv2attn.networks.reading.perturbed import Perturbed
-from conv2attn.networks.reading.places import BLURRED, NOTHING, Places, places_by, standing
+from conv2attn.networks.reading.places import NOTHING, Places, places_by, standing
 from conv2attn.networks.reading.responses import Call
 
-DRAWS = (1, 8)
-"""How many draws of noise: more where one leaves a place unknown, or where queries stand on the keys, behind
-convolutions."""
 
-
-def places(perturbed: Perturbed) -> dict[Call, dict[str, Places]]:
+def places(
+    perturbed: Perturbed, reasons: Mapping[Call, str], rows: Mapping[Call, Tensor]
+) -> dict[Call, dict[str, Places]]:
     """The places of the queries, keys and values of each call of each attention.
 
-    What nothing of the first floats of the input reaches is asked of its other floats, then of the embeddings of ids.
+    Layers that the first input tensor does not reach are tried with the other float inputs, then with the token
+    embeddings.
+
+    Args:
+        reasons: why the order of the rows or columns of a call is not known: it passes nothing on.
+        rows: the query of each row of a call whose rows are in another order.
     """
-    others = (each for each in (perturbed, *perturbed.others()) if each.has_images)
-    first = next(others, None)
-    found = {} if first is None else places_by_draws(first)
-    while lost := {call for call, roles in found.items() if all(each.why == NOTHING for each in roles.values())}:
-        other = next(others, None)
-        if other is None:
-            break
-        found |= {call: each for call, each in places_by_draws(other).items() if call in lost}
+    found = dict[Call, dict[str, Places]]()
+    for each in (perturbed, *perturbed.others()):
+        if each.has_images and not (found and all(map(arrives, found.values()))):
+            own = places_in_rounds(each, reasons, rows)
+            found = own | {call: roles for call, roles in found.items() if arrives(roles)}
     return found
 
 
-def places_by_draws(perturbed: Perturbed) -> dict[Call, dict[str, Places]]:
-    """The places, from more draws where fewer leave one unknown."""
-    # Eight draws cost eight times as much, and only blurred tokens gain by them.
-    for draws in DRAWS:
-        found = places_in_rounds(perturbed, draws)
-        if not any(map(are_unsure, found.values())):
-            break
-    return found
+def arrives(roles: dict[str, Places]) -> bool:
+    """Whether anything of the input arrives at some tokens."""
+    return any(each.why != NOTHING for each in roles.values())
 
 
-def are_unsure(roles: dict[str, Places]) -> bool:
-    """Whether more draws may tell more: of blurred tokens, and of fewer queries than keys that are blurred."""
-    query, key = (roles.get(role) for role in ("query", "key"))
-    fewer = query is not None and key is not None and query.at.shape[-2] < key.at.shape[-2]
-    blurred = fewer and any(each.sides and not each.exact for each in roles.values())
-    return blurred or any(each.why == BLURRED for each in roles.values())
-
-
-def places_in_rounds(perturbed: Perturbed, draws: int) -> dict[Call, dict[str, Places]]:
-    """The places, from so many draws of noise.
+def places_in_rounds(
+    perturbed: Perturbed, reasons: Mapping[Call, str], rows: Mapping[Call, Tensor]
+) -> dict[Call, dict[str, Places]]:
+    """The places of what the perturbed tensor reaches.
 
     Where a sublayer has no residual, nothing comes through the silence. Each query in front that stands at a value then
     passes that value on, and what lies behind is asked once more.
     """
-    passing = dict[Call, Tensor]()
-    found = by_maps(perturbed, places_by(perturbed, draws, Silence()), Silence(), draws)
-    while lost := [call for call in found if all(each.why == NOTHING for each in found[call].values())]:
+
+    def asked(rule: Silence) -> dict[Call, dict[str, Places]]:
+        found = by_maps(perturbed, places_by(perturbed, rule), rule)
+        for call in found.keys() & rows.keys():
+            found[call]["query"] = of_these(found[call]["query"], rows[call])
+        return found
+
+    unknown = {name for (name, _), why in reasons.items() if why}
+    passing, found = dict[Call, Tensor](), asked(Silence())
+    while lost := [call for call in found if not arrives(found[call])]:
         calls = list(found)
         # Only calls in front of the first lost one can block it.
-        before = [call for call in calls[: calls.index(lost[0])] if call not in passing]
+        before = [call for call in calls[: calls.index(lost[0])] if call not in passing and call[0] not in unknown]
         chosen = {call: at for call in before if (at := values_at_queries(found[call])) is not None}
         if not chosen:
             break
         passing |= chosen
-        again = by_maps(perturbed, places_by(perturbed, draws, Silence(passing)), Silence(passing), draws)
+        again = asked(Silence(passing))
         found |= {call: again[call] for call in lost if call in again}
     return found
+
+
+def of_these(queries: Places, rows: Tensor) -> Places:
+    """The places of the queries of rows, whose numbers are (*lead, rows)."""
+    if queries.why:
+        return queries
+    lead = rows.expand(*queries.at.shape[:-1])[..., None].expand_as(queries.at)
+    centre = None if queries.centre is None else queries.centre.gather(-2, lead)
+    return replace(queries, at=queries.at.gather(-2, lead), centre=centre)
 
 
 def values_at_queries(roles: dict[str, Places]) -> Tensor | None:

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from conv2attn.networks.reading.attended import Attended, Running, Silence
 from conv2attn.networks.reading.perturbed import Perturbed
-from conv2attn.networks.reading.places import EPSILON, IN_MEMORY
-from conv2attn.networks.reading.responses import Call, Stored
+from conv2attn.networks.reading.places import IN_MEMORY
+from conv2attn.networks.reading.responses import EPSILON, Call, Stored
 from conv2attn.networks.reading.watch import Marked, Softmaxed, Watch
 
 SMALL = 1e-6
@@ -47,14 +47,19 @@ NO_VALUES = (
 
 Numbers = Mapping[int, bool]
 """The numbers in a run of products or softmaxes, and whether their columns are queries."""
+Rows = Mapping[Call, Tensor]
+"""By call the query (*lead, rows) of each row of an attention."""
 Change = Callable[[Tensor], Tensor]
 """What is added to scores or weights (..., queries, keys)."""
 Use = Callable[[Attended, Running], None]
 
 
-def unordered(alone: Perturbed) -> dict[Call, str]:
-    """The reasons why the order of the queries and keys of attention is not known, by its calls."""
-    reasons, unseen = dict[Call, str](), set[Call]()
+def unordered(alone: Perturbed) -> tuple[dict[Call, str], Rows]:
+    """The reasons why the order of the queries and keys of attention is not known, and queries of rows in another one.
+
+    Both are by calls.
+    """
+    rows, reasons, unseen = dict[Call, Tensor](), dict[Call, str](), set[Call]()
     of_scores, of_softmaxes = dict[Call, Numbers](), dict[Call, Numbers]()
 
     def look(attended: Attended, _: Running) -> None:
@@ -69,7 +74,7 @@ def unordered(alone: Perturbed) -> dict[Call, str]:
 
     weigh(alone, look)
     # The whole way is asked first, since most layers answer it, and whatever stands between is in it.
-    doubtful = out_of_order(alone, {call: each for call, each in of_scores.items() if call not in reasons})
+    doubtful = out_of_order(alone, {call: each for call, each in of_scores.items() if call not in reasons}, rows=rows)
     # Mixed heads answer the whole way by sums over heads, each with a c of its own, and no two numbers explain these.
     # The halves are linear where heads are mixed by layers, so that each column answers by its own factor exactly.
     halves = {call: of_softmaxes[call] for call in doubtful if of_softmaxes[call]}
@@ -85,7 +90,7 @@ def unordered(alone: Perturbed) -> dict[Call, str]:
     for call, why in doubtful.items():
         if why and (why != NO_ANSWER or call in answering):
             reasons.setdefault(call, why)
-    return dict.fromkeys(answering & unseen, UNSEEN_SCORES) | reasons
+    return dict.fromkeys(answering & unseen, UNSEEN_SCORES) | reasons, rows
 
 
 def out_of_order(
@@ -94,6 +99,7 @@ def out_of_order(
     softmaxes: Mapping[Call, Numbers] | None = None,
     front: bool = False,
     even: bool = False,
+    rows: dict[Call, Tensor] | None = None,
 ) -> dict[Call, str]:
     """Why not each row answers noise on its query alone, and each column noise on its key.
 
@@ -102,6 +108,7 @@ def out_of_order(
         softmaxes: of the calls that are asked by halves: what these are of is to answer noise on products, in the
             `front` half, else attention noise on these.
         even: whether noise stands in place of products.
+        rows: takes the queries of rows that are in another order.
     """
     found, calls = dict[Call, str](), scores if softmaxes is None else softmaxes
     if not calls:
@@ -144,7 +151,14 @@ def out_of_order(
         for call, each in calls.items():
             for key in each if front else [call]:
                 answer = partial(stored.get, key=key)
-                why = OTHER_WAY if behind and largest_change(answer("own"), answer(BESIDE)) > 0 else why_not(answer)
+                if behind and largest_change(answer("own"), answer(BESIDE)) > 0:
+                    why, order = OTHER_WAY, None
+                else:
+                    why, order = why_not(answer)
+                if order is not None and rows is not None and not why:
+                    rows[call] = order
+                elif order is not None:
+                    why = OTHER_ROWS
                 if why:
                     found.setdefault(call, why)
     return found
@@ -156,18 +170,24 @@ def moved(weights: Tensor, turned: bool, change: Change, alone: bool = False) ->
     return added if alone else added.add_(weights)
 
 
-def why_not(answer: Callable[[str], Tensor]) -> str:
-    """Why the answers of runs are not those of rows of queries and columns of keys, in their order."""
-    own, moved = answer("own"), answer("moved")
+def why_not(answer: Callable[[str], Tensor]) -> tuple[str, Tensor | None]:
+    """Why the answers of runs are not those of rows of queries and columns of keys; the queries where out of order."""
+    own, moved, by_query = answer("own"), answer("moved"), answer("by query")
+    factors, rows = numbers(own.shape[-2], 5)[:, None], None
     if not largest_change(own, moved) > SMALL**2:
-        return NO_ANSWER
-    if not in_proportion(own, moved, answer("by query"), numbers(own.shape[-2], 5)[:, None]):
-        return OTHER_ROWS
+        return NO_ANSWER, None
+    if not in_proportion(own, moved, by_query, factors):
+        change = moved - own
+        ratio = ((by_query - own) * change).sum(-1) / change.pow(2).sum(-1).clamp_min(1e-300)
+        rows = (ratio[..., None] - factors[:, 0]).abs().argmin(-1)
+        once = bool((rows.sort(-1).values == torch.arange(len(factors))).all())
+        if not once or not in_proportion(own, moved, by_query, factors[rows.flatten()]):
+            return OTHER_ROWS, None
     by_key = answer("by key")
     if in_proportion(own, moved, by_key, numbers(own.shape[-1], 6)):
-        return ""
+        return "", rows
     why = why_columns(own, moved, by_key)
-    return why_columns(own, moved, by_key, shares=False) if why == OTHER_COLUMNS else why
+    return why_columns(own, moved, by_key, shares=False) if why == OTHER_COLUMNS else why, rows
 
 
 def largest_change(own: Tensor, moved: Tensor) -> float:

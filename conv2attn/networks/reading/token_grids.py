@@ -1,6 +1,6 @@
 """From the places of queries and keys to the grid, the leading tokens and the windows of a layer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import final
 
@@ -74,25 +74,21 @@ def placed(
         role = "queries" if (at_keys >= 0).any() else "keys"
         return f"its {role} have no place in the input: they are class tokens, text beside it, or the like"
     if len(at_keys) == 1:
-        orders = [order_of_tokens(each[0], prod(located.sides)) for each, located in found]
+        # Queries, or keys, that are every other one of the tokens have a grid of their own.
+        fewer = shape[-2] < shape[-1]
+        if shape[-2] != shape[-1]:
+            queries, keys = (on_own_grid(queries, at), keys) if fewer else (queries, on_own_grid(keys, at))
+        orders = [order_of_tokens(each, at) for each in (queries, keys)]
         leading = {int((each < 0).sum()) for each in (at_queries, at_keys)}
         if len(leading) == 1 and all(order is not None for order in orders):
-            lines = lines_of(queries, at), lines_of(keys, at)
-            sites = None
-            if shape[-2] < shape[-1]:
+            lines, sites = (lines_of(queries, at), lines_of(keys, at)), None
+            if fewer:
                 sites = sites_between(*lines)
                 if sites is None:
                     return BETWEEN
-            elif not (at_one_place(queries, keys, *lines) if query_sides == key_sides else in_cells(*lines)):
+            elif not (at_one_place(queries, keys, *lines) if query_sides == keys.sides else in_cells(*lines)):
                 return APART
-            return Placed(Tokens(key_sides, leading.pop(), sites=sites), orders[0], orders[1])
-        # Queries that are some of the tokens (pooled, or every other one) have cells among those of the keys.
-        exact = query_sides == key_sides and queries.exact and keys.exact
-        if exact and len(leading) == 1 and orders[1] is not None and shape[-2] < shape[-1]:
-            sites = sites_of(at_queries[0][at_queries[0] >= 0], key_sides)
-            if sites is not None:
-                order = torch.from_numpy(np.argsort(at_queries[0], kind="stable"))
-                return Placed(Tokens(key_sides, leading.pop(), sites=sites), order, orders[1])
+            return Placed(Tokens(keys.sides, leading.pop(), sites=sites), orders[0], orders[1])
         if len(leading) > 1 and query_sides == key_sides:
             return ONE_SIDE
     if query_sides != key_sides or not np.array_equal(at_queries, at_keys):
@@ -118,12 +114,28 @@ def images_as_windows(queries: Located, keys: Located, at: Tensor) -> Placed | s
     return Placed(Tokens((), 0, Windows(at_keys, grid)), by_image=True)
 
 
-def order_of_tokens(cells: Cells, number: int) -> Tensor | None:
+def on_own_grid(located: Located, at: Tensor) -> Located:
+    """Tokens that fill every so many rows and columns, on the grid of these alone; others as they are."""
+    cells = located.cells[at.flatten()[0]].numpy()
+    along = np.unravel_index(cells[cells >= 0], located.sides)
+    lines = [np.unique(each) for each in along]
+    if prod(map(len, lines)) != len(along[0]) or any(len(np.unique(np.diff(line))) > 1 for line in lines):
+        return located
+    sides = tuple(map(len, lines))
+    own = [np.searchsorted(line, each) for line, each in zip(lines, along, strict=True)]
+    moved = located.cells.clone()
+    moved[at.flatten()[:, None], torch.from_numpy(cells >= 0).nonzero().flatten()] = torch.from_numpy(
+        np.ravel_multi_index(own, sides)
+    )
+    return replace(located, cells=moved, sides=sides)
+
+
+def order_of_tokens(located: Located, at: Tensor) -> Tensor | None:
     """The order of tokens without a place, then of all cells; None where a cell has no token or several."""
-    at = np.argsort(cells, kind="stable")
-    leading = int((cells < 0).sum())
-    whole = np.array_equal(cells[at][leading:], np.arange(number))
-    return torch.from_numpy(at) if whole else None
+    cells = located.cells[at.flatten()[0]]
+    order = cells.argsort(stable=True)
+    whole = torch.equal(cells[order][int((cells < 0).sum()) :], torch.arange(prod(located.sides), device="cpu"))
+    return order if whole else None
 
 
 def lines_of(located: Located, at: Tensor) -> list[Tensor]:
@@ -187,17 +199,6 @@ def site_on_line(queries: Tensor, keys: Tensor) -> tuple[int, int, int] | None:
     off[[0, -1]] *= 1 - edge
     stand = bool((off.abs() < near).all() and (inwards > -near).all() and (inwards < step * step_of(keys)).all())
     return (step, first, len(keys) - 1 - last) if stand else None
-
-
-def sites_of(cells: Cells, sides: Sides) -> Sites | None:
-    """Where queries stand that have these cells among the keys; None where not on every so many along each axis."""
-    lines = [np.unique(along) for along in np.unravel_index(cells, sides)]
-    steps = [np.unique(np.diff(line)) for line in lines]
-    if len(np.unique(cells)) < len(cells) or len(cells) < prod(map(len, lines)) or any(len(step) > 1 for step in steps):
-        return None
-    stride = tuple(int(step[0]) if len(step) else 1 for step in steps)
-    after = tuple(side - 1 - int(line[-1]) for side, line in zip(sides, lines, strict=True))
-    return Sites(stride, tuple(int(line[0]) for line in lines), after)
 
 
 def window_sides(cells: Cells, sides: Sides) -> Sides:

@@ -91,12 +91,13 @@ def weights_are_right(first: Trail | None, second: Trail | None, left: Tensor, r
 
 
 def shares(tensor: Tensor) -> bool:
-    """Whether the rows of a tensor are shares: not negative, and one in all."""
+    """Whether the rows of a tensor are shares: not negative, and one in all, or less where none is zero (a sink)."""
     if tensor.shape[-1] < 2 or not tensor.numel():
         return False
     # In half precision sums of shares are off by some roundings.
     unit = max(UNIT, 8 * torch.finfo(tensor.dtype).eps) if tensor.is_floating_point() else 0
-    return bool((tensor >= 0).all() and (tensor.sum(-1) - 1).abs().max() < unit)
+    sums, least = tensor.sum(-1), tensor.min()
+    return bool((least >= 0 and (sums - 1).abs().max() < unit) or (least > 0 and sums.max() < 1))
 
 
 @final

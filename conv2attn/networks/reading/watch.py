@@ -47,7 +47,7 @@ Marked = Callable[[int, Tensor], Tensor]
 """What a product of a run is to be, given its number in the run and itself."""
 Softmaxed = Callable[[int, Tensor, Tensor], Tensor]
 """What a softmax of a run is to be, given its number in the run, its scores and itself."""
-MAPS = ("conv", "pool")
+MAPS = ("conv", "pool", "interpolate")
 """Words in the names of functions that return feature maps."""
 LOCK = threading.RLock()
 SEED = 0
@@ -203,7 +203,9 @@ class Watch(TorchFunctionMode):
             result = self.decisions.decided(func, result, args, kwargs)
         if factors is not None:
             return self.multiplied(factors, result)
-        if isinstance(result, Tensor) and any(word in func.__name__ for word in MAPS):
+        if func is F.unfold:  # its columns are the cells of a map
+            result = self.mapped(result.unflatten(-1, sides_of_patches(*args, **kwargs))).flatten(2)
+        elif isinstance(result, Tensor) and any(word in func.__name__ for word in MAPS):
             result = self.mapped(result)
         below = [each for each in tensors_in((args, kwargs)) if trail_of(each, self.run_itself) is not None]
         if func in SOFTMAXES and isinstance(result, Tensor) and result.ndim > 1:
@@ -396,6 +398,15 @@ class Watch(TorchFunctionMode):
             return {}
         _, query, key = max(fitting, key=lambda each: each[0])
         return {"query": query, "key": key, "scores": scores}
+
+
+def sides_of_patches(
+    input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> list[int]:
+    """The numbers of patches that F.unfold cuts along each axis."""
+    pairs = ((each, each) if isinstance(each, int) else each for each in (kernel_size, dilation, padding, stride))
+    by_axis = zip(input.shape[-2:], *pairs, strict=True)
+    return [(side + 2 * pad - spread * (size - 1) - 1) // step + 1 for side, size, spread, pad, step in by_axis]
 
 
 class Operators(TorchDispatchMode):

@@ -30,6 +30,7 @@ def note(attention, places):
 
 WHOLE = torch.arange(CELLS)[None]
 ROWS = torch.arange(CELLS).view(4, 4)
+SIDES = torch.stack([ROWS[:, :2].flatten(), ROWS[:, 2:].flatten()])
 WINDOWS = ROWS.view(2, 2, 2, 2).transpose(1, 2).reshape(4, 4)
 
 
@@ -377,6 +378,30 @@ def two_steps(layer, tokens):
     return layer.proj((weights @ value).transpose(1, 2).flatten(2))
 
 
+def rows_exchanged(layer, tokens):
+    """Two rows of the weights are exchanged: each is of the query of the other."""
+    query, key, value = layer.parts(tokens)
+    weights = (2 * query @ key.mT).softmax(-1)
+    note(weights[:, None], WHOLE)
+    return layer.proj((weights[:, :, SWAPPED] @ value).transpose(1, 2).flatten(2))
+
+
+def behind_exchanged_rows(layer, tokens):
+    """What stands behind weights with exchanged rows, without a residual, stands where their queries do."""
+    return layer(rows_exchanged(layer, tokens), SWAPPED[None])
+
+
+class Unfolded(Layer):
+    """Overlapping patches of 3x3 tokens are cut by unfold."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Linear(9 * WIDTH, WIDTH)
+
+    def forward(self, tokens):
+        return super().forward(self.patches(F.unfold(tokens.mT.unflatten(-1, (4, 4)), 3, padding=1).mT))
+
+
 class Convolved(Layer):
     """Queries, keys and values are made of two padded convolutions over tokens, in other orders in front and behind."""
 
@@ -388,6 +413,32 @@ class Convolved(Layer):
     def forward(self, tokens):
         mapped = self.maps(tokens[:, self.before].mT.unflatten(-1, (4, 4))).flatten(2).mT
         return super().forward(mapped[:, self.behind], self.behind[None])
+
+
+class Halved(Layer):
+    """The left and the right half of the image pass a padded convolution on their own."""
+
+    def __init__(self):
+        super().__init__()
+        self.maps = nn.Conv2d(WIDTH, WIDTH, (3, 1), 1, (1, 0))
+
+    def forward(self, tokens):
+        halves = tokens[:, SIDES].flatten(0, 1).mT.unflatten(-1, (4, 2))
+        return super().forward(self.maps(halves).flatten(2).mT, SIDES)
+
+
+class ByHead(Layer):
+    """Each head has a padded convolution of its channels, on the batch axis."""
+
+    def __init__(self):
+        super().__init__()
+        self.maps = nn.Conv2d(WIDTH // HEADS, WIDTH // HEADS, 3, 1, 1)
+
+    def parts(self, tokens):
+        return (
+            self.maps(each.flatten(0, 1).mT.unflatten(-1, (4, 4))).flatten(2).mT.unflatten(0, (-1, HEADS))
+            for each in super().parts(tokens)
+        )
 
 
 PLAIN = Layer.__call__
@@ -424,7 +475,10 @@ STYLES = {
     "two steps": (two_steps, Layer, "not of the query"),
     "columns rolled": (PLAIN, partial(Layer, lambda scores: exchanged(scores.softmax(-1), ROLLED)), "columns"),
     "two columns exchanged": (PLAIN, partial(Layer, lambda scores: exchanged(scores.softmax(-1), SWAPPED)), "columns"),
-    "two rows exchanged": (PLAIN, partial(Layer, lambda scores: scores.softmax(-1)[:, :, SWAPPED]), "not of the query"),
+    "two rows exchanged": (rows_exchanged, Layer, ""),
+    "behind exchanged rows": (behind_exchanged_rows, Layer, ""),
+    "shares of one more": (PLAIN, partial(Layer, lambda scores: scores.exp() / (1 + scores.exp().sum(-1, True))), ""),
+    "parts of what is positive": (PLAIN, partial(Layer, lambda scores: F.relu(scores) / 99), "not seen"),
     "mixed heads and columns": (
         PLAIN,
         partial(Layer, lambda scores: exchanged(mixed_heads(scores), SWAPPED)),
@@ -456,6 +510,9 @@ STYLES = {
     "values of another row": (values_below, Layer, "keys and values"),
     "keys of another image": (rolled_images, Layer, "several images"),
     "padded convolutions": (PLAIN, Convolved, ""),
+    "padded convolutions of halves": (PLAIN, Halved, ""),
+    "padded convolutions of heads": (PLAIN, ByHead, ""),
+    "overlapping patches by unfold": (PLAIN, Unfolded, ""),
     "two tokens exchanged behind convolutions": (PLAIN, partial(Convolved, behind=SWAPPED), ""),
     "halves exchanged in front of convolutions": (PLAIN, partial(Convolved, before=HALVES), "lie is not known"),
 }
@@ -512,6 +569,14 @@ def test_a_wrong_reading_is_seen(monkeypatch):
 
 
 PLANTED = {
+    "rows in their order": ("rounds.of_these", lambda queries, rows: queries, "two rows exchanged"),
+    "what rows out of order pass on": ("rounds.of_these", lambda queries, rows: queries, "behind exchanged rows"),
+    "parts of an image on one place": (
+        "feature_maps.in_whole",
+        lambda exact, *_: exact,
+        "padded convolutions of halves",
+    ),
+    "patches that are no map": ("watch.sides_of_patches", lambda *_, **options: (16,), "overlapping patches by unfold"),
     "rounding to float32": ("double_precision.CASTS", set(), "scores in float32"),
     "rounding to bfloat16": ("double_precision.widest", lambda each: each, "scores in bfloat16"),
     "decisions of each run": (
