@@ -11,6 +11,7 @@ from torch import Tensor
 
 from conv2attn.errors import first_line
 from conv2attn.networks.reading.layouts import (
+    SEVERAL_IMAGES,
     Layout,
     Located,
     arranged,
@@ -22,7 +23,7 @@ from conv2attn.networks.reading.orders import Heads
 from conv2attn.networks.reading.perturbed import Perturbed, on_the_cpu
 from conv2attn.networks.reading.places import PLACES_DIFFER, Places
 from conv2attn.networks.reading.replay_result import OTHER_HEADS, Replayed
-from conv2attn.networks.reading.responses import ROLES, Call, Shape
+from conv2attn.networks.reading.responses import ROLES, SEVERAL, Call, Shape
 from conv2attn.networks.reading.rounds import places
 from conv2attn.networks.reading.score_order import unordered
 from conv2attn.networks.reading.token_grids import Placed, images_as_windows, placed
@@ -71,6 +72,8 @@ class Answers:
             return None, self.places
         query, key, value = (located(calls, role, self.places, self.shapes) for role in ROLES)
         (*_, queries, keys), image = self.shapes[calls[0]], self.image_of(calls)
+        if image is not None and bool((image == SEVERAL).any()):
+            return None, SEVERAL_IMAGES
         shape = queries, keys
         key = value if key is None else key
         query = key if query is None and shape[0] == shape[1] else query

@@ -70,7 +70,7 @@ def in_whole(exact: Places, blurred: Places, parts: int) -> Places | None:
         fits = ((of_part - part).abs() < NEAR) & (part >= 0) & (part < torch.tensor(factors))
         if prod(factors) in (1, parts) and bool(fits[live].all()):
             at = torch.where(live, part * sides + exact.at, -1)
-            return replace(exact, at=at, sides=tuple((sides * torch.tensor(factors)).tolist()), image=blurred.image)
+            return replace(exact, at=at, sides=tuple((sides * torch.tensor(factors)).tolist()))
     return None
 
 
@@ -82,28 +82,25 @@ def in_image(exact: Places, blurred: Places) -> Places | None:
     # All that the image reaches has to come from the map.
     if bool((live == blurred.centre[..., 0].isnan()).any()):
         return None
-    number = exact.image[..., None].expand_as(live)[live]
-    images, axes = int(number.max()) + 1, range(len(exact.sides))
-    cells = torch.zeros_like(number)
+    axes, cells = range(len(exact.sides)), torch.zeros_like(exact.at[..., 0])[live]
     for axis, side in enumerate(exact.sides):
         cells = cells * side + exact.at[live][:, axis]
-    size = images * torch.Size(exact.sides).numel()
-    label = number * (size // images) + cells
+    size = torch.Size(exact.sides).numel()
 
     def of_cells(tensor: Tensor) -> Tensor:
-        """Means over the tokens of each cell (images, *sides, axes of the image)."""
-        sums = torch.zeros(size, tensor.shape[-1], dtype=torch.float64).index_add_(0, label, tensor[live])
-        return (sums / label.bincount(minlength=size)[:, None]).reshape(images, *exact.sides, -1)
+        """Means over the tokens of each cell (*sides, axes of the image)."""
+        sums = torch.zeros(size, tensor.shape[-1], dtype=torch.float64).index_add_(0, cells, tensor[live])
+        return (sums / cells.bincount(minlength=size)[:, None]).reshape(*exact.sides, -1)
 
     centre, error = of_cells(blurred.centre), of_cells(blurred.error)
     chosen = list[int]()
     for axis in axes:
-        lines = centre.movedim(1 + axis, 0).flatten(1, -2).nanmean(1)
+        lines = centre.movedim(axis, 0).reshape(exact.sides[axis], -1, centre.shape[-1]).nanmean(1)
         lines = lines[~lines.isnan().any(-1)]
         along = [a for a in range(lines.shape[-1]) if bool((lines[:, a].diff() > 0).all())]
         own = exact.at[live][:, axis].double()
         along = [a for a in along if correlation(own, blurred.centre[live][:, a]) > LIKE]
-        if len(along) != 1 or not in_line(centre[..., along[0]], error[..., along[0]], 1 + axis):
+        if len(along) != 1 or not in_line(centre[..., along[0]], error[..., along[0]], axis):
             return None
         chosen += along
     if len(set(chosen)) < len(chosen):
@@ -122,8 +119,8 @@ def in_image(exact: Places, blurred: Places) -> Places | None:
 
 def in_line(centre: Tensor, error: Tensor, axis: int) -> bool:
     """Whether each cell stands behind its neighbour along an axis, and in line with its row, as far as draws tell."""
-    at = centre.movedim(axis, 1).reshape(len(centre), centre.shape[axis], -1)
-    behind, level = at.diff(dim=1), at.nanmean(2, keepdim=True)
+    at = centre.movedim(axis, 0).reshape(centre.shape[axis], -1)
+    behind, level = at.diff(dim=0), at.nanmean(1, keepdim=True)
     step, doubt = float(behind.nanmedian()), SURE * float(error.nanmedian())
     # The difference of two centres is off by 1.4 times as much as each.
     return not bool(

@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from conv2attn.networks.reading.perturbed import Perturbed
-from conv2attn.networks.reading.places import IN_MEMORY, SEVERAL_IMAGES, Places
+from conv2attn.networks.reading.places import IN_MEMORY, Places
 from conv2attn.networks.reading.responses import EPSILON, NONE, SEVERAL, SILENT, Call, Runs, Shape
 
 NO_IMAGE = "the order of images in the rows of its attention is not known: pass one image at a time"
 OTHER_AXES = "its tokens and its attention have other axes"
+SEVERAL_IMAGES = "a row of its attention takes in several images"
 SAME_PLACES = "rows of one image lie at the same tokens on two axes, and nothing tells which are its heads"
 
 
@@ -228,7 +229,7 @@ def arranged(image: Tensor, images: int, queries: Tensor, keys: Tensor, lead: Sh
         lead: what is in front of queries and keys, where all rows are of one call.
     """
     if bool((image < 0).any()):
-        return SEVERAL_IMAGES if bool((image == SEVERAL).any()) else NO_IMAGE
+        return NO_IMAGE
     cells = torch.cat([queries.sort(-1).values, keys.sort(-1).values], -1).tolist()
     groups = [dict[tuple[int, ...], list[int]]() for _ in range(images)]
     for row, (number, each) in enumerate(zip(image.tolist(), cells, strict=True)):

@@ -144,7 +144,6 @@ class Perturbed:
         """The same with feature maps of this shape perturbed, given their numbers in a run."""
         other = copy(self)
         other.maps, other.shape, other.batch = dict.fromkeys(maps), shape, 0
-        other.images = self.images if shape[0] == self.images else 1
         return other
 
     def run(self, watch: Watch, noise: Tensor | None = None, base: Tensor | None = None) -> Any:

@@ -1,10 +1,9 @@
-"""Where in the input the queries, keys and values of each attention lie, and of which image: asked of the run.
+"""Where in the input the queries, keys and values of each attention lie: asked of the run.
 
 With attention silenced, a token carries only what reached it without attention. The input gets a small noise n, then
 the same noise times its row, and times its column: ramps. With d and d' the responses of a token to both, its centre is
 `r = <d', d> / |d|^2`, and its spread the root of `|d'|^2 / |d|^2 - r^2`. A token that depends on one row has spread 0.
-Two images run together, and the noise times the number of its image tells of which image a token is. No patch size,
-order, number of leading tokens, window or shift is assumed, nor an axis of images.
+No patch size, order, number of leading tokens, window or shift is assumed.
 """
 
 import math
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from conv2attn.networks.reading.attended import Silence
 from conv2attn.networks.reading.perturbed import Perturbed
-from conv2attn.networks.reading.responses import EPSILON, NONE, SEVERAL, Call, Key, Response, Runs, numbered
+from conv2attn.networks.reading.responses import EPSILON, Call, Key, Response, Runs
 
 DRAWS = 8
 """Draws of noise by which the centres of blurred tokens are told."""
@@ -26,11 +25,8 @@ NEARER = 0.5
 """A query stands at a key that is nearer than this share of the distance to the next one."""
 IN_MEMORY = 2**24
 """Bytes of queries, keys and values that are kept in memory while places are asked."""
-LEAK = 1e-3
-"""What is off the number of an image by less than this depends on that image alone: the response is linear to this."""
 NOTHING = "nothing of the input arrives here without attention"
-BLURRED = "the centres of its tokens do not fall into separate rows and columns"
-SEVERAL_IMAGES = "a row of its attention takes in several images"
+BLURRED = "a token depends on several blocks of the input, and on no one cell of a feature map"
 PLACES_DIFFER = "its tokens lie elsewhere in another image: pass one image at a time"
 
 
@@ -39,13 +35,12 @@ PLACES_DIFFER = "its tokens lie elsewhere in another image: pass one image at a 
 class Places:
     """`at` (..., tokens, axes), the cell among `sides` of each token, -1 where there is none; `why` none is known.
 
-    `image` (...) is the image of each row. `centre` (..., tokens, axes) is in the sides of the input, NaN where there
+    `centre` (..., tokens, axes) is in the sides of the input, NaN where there
     is none; `axes` are those of the input. `exact` says that each token is one block of the input. Where tokens are
     blurred, `error` is that of their centres, and `maps` are the shapes of the feature maps in front of them.
     """
 
     at: Tensor
-    image: Tensor
     sides: tuple[int, ...] = ()
     why: str = ""
     centre: Tensor | None = None
@@ -80,12 +75,8 @@ def places_by(perturbed: Perturbed, rule: Silence) -> dict[Call, dict[str, Place
         runs = Runs(file, perturbed, rule)
         for each in (noise, *(noise * ramp(axis) for axis in axes)):
             runs.add(each)
-        if perturbed.images > 1:  # images are an axis like others
-            runs.add(noise * ramp(perturbed.batch))
         for key, (own, change, *ramped) in runs.tokens(*range(runs.count)):
-            response = responses[key] = Response.of(own, change, dict(zip(axes, ramped, strict=False)), shape)
-            if len(ramped) > len(axes):
-                response.images = numbered(change, ramped[-1], perturbed.images, LEAK)
+            responses[key] = Response.of(own, change, dict(zip(axes, ramped, strict=True)), shape)
         for axis in axes:
             guesses = {key: blocks_of(each, axis, shape[axis]) for key, each in responses.items()}
             tried = {1}
@@ -170,15 +161,12 @@ def next_block(guesses: Mapping[Key, Sequence[int]], tried: Set[int], fitting: C
 def placed_by(response: Response, axes: list[int], shape: tuple[int, ...]) -> Places:
     """The places of one tensor: each token is one block of the input, or all are blurred."""
     live = response.live
-    image = of_rows(torch.zeros_like(live).long() if response.images is None else response.images, live)
     nowhere = torch.full((*live.shape, max(len(axes), 1)), -1)
-    if bool((image == SEVERAL).any()):
-        return Places(nowhere, image, why=SEVERAL_IMAGES)
     if not live.any():
-        return Places(nowhere, image, why=NOTHING)
+        return Places(nowhere, why=NOTHING)
     fits = [each for axis in axes if (each := response.fitting(axis)) is not None]
     if not axes or len(fits) < len(axes):
-        return Places(nowhere, image, why=BLURRED)
+        return Places(nowhere, why=BLURRED)
     at, sides = torch.stack([at for _, at in fits], -1).long(), tuple(count for count, _ in fits)
     # A coarser grid, with two tokens of a row in one cell, is no answer.
     code = torch.zeros_like(live).long()
@@ -186,16 +174,9 @@ def placed_by(response: Response, axes: list[int], shape: tuple[int, ...]) -> Pl
         code = code * side + at[..., axis]
     code = torch.where(live, code, -1 - torch.arange(code.shape[-1])).sort(-1).values
     if bool((code.diff(dim=-1) == 0).any()):
-        return Places(nowhere, image, why=BLURRED)
+        return Places(nowhere, why=BLURRED)
     centre = ((at + 0.5) / torch.tensor(sides)).double().where(live[..., None], torch.nan)
-    return Places(torch.where(live[..., None], at, -1), image, sides, "", centre, tuple(axes), True)
-
-
-def of_rows(images: Tensor, live: Tensor) -> Tensor:
-    """The image of each row (...): that of all its tokens that respond, NONE or SEVERAL."""
-    most = torch.where(live, images.long(), NONE).amax(-1)
-    alike = (images == most[..., None]) | ~live
-    return torch.where(alike.all(-1), most, SEVERAL)
+    return Places(torch.where(live[..., None], at, -1), sides, "", centre, tuple(axes), True)
 
 
 def conclude(roles: dict[str, Places]) -> None:
@@ -205,7 +186,7 @@ def conclude(roles: dict[str, Places]) -> None:
     placed = [each for each in roles.values() if not each.why]
     for role, each in roles.items():
         if placed and each.why == NOTHING:
-            roles[role] = Places(each.at, each.image)
+            roles[role] = Places(each.at)
     # Attention between channels: each channel of the values depends on one place, and their tokens on many.
     if channels is None or channels.why or roles["value"].why != BLURRED:
         return
@@ -214,7 +195,7 @@ def conclude(roles: dict[str, Places]) -> None:
     if grid and bool((channels.at != channels.at[..., :1, :]).any()):
         why = "it attends between channels, not between tokens"
         for role, each in roles.items():
-            roles[role] = Places(each.at, each.image, why=why)
+            roles[role] = Places(each.at, why=why)
 
 
 def standing(queries: Places, keys: Places) -> Tensor | None:

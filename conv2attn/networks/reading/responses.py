@@ -29,7 +29,7 @@ OFF = 0.01
 """What is off by this share of the distance between the numbers of two parts is off by rounding."""
 
 
-def numbered(change: Tensor, ramped: Tensor, count: int, off: float = OFF) -> Tensor:
+def numbered(change: Tensor, ramped: Tensor, count: int) -> Tensor:
     """The one of `count` parts of 0..1 on which each target (..., width) depends, SEVERAL if on more than one.
 
     All parts change, then each a number of times as much. With d and d' the changes of a target, its part has the
@@ -41,7 +41,7 @@ def numbered(change: Tensor, ramped: Tensor, count: int, off: float = OFF) -> Te
     # it.
     spread = (ramped - centre[..., None] * change).pow(2).sum(-1).div(squares).sqrt()
     at = centre * count - 0.5
-    alone = (spread * count < off) & ((at - at.round()).abs() < off)
+    alone = (spread * count < OFF) & ((at - at.round()).abs() < OFF)
     return torch.where(alone, at.round(), SEVERAL).to(torch.int16 if count < 2**15 else torch.int32)
 
 
@@ -51,14 +51,13 @@ class Response:
     """How one tensor responds to noise: which tokens are `live`; by axis the `centres` and `spreads` of all.
 
     `blocks` are by axis and side of a block how many there are, and of which each token is, where each is of one.
-    `images` are those of the tokens. Numbers are in float32, since they are kept of all layers.
+    Numbers are in float32, since they are kept of all layers.
     """
 
     live: Tensor
     centres: dict[int, Tensor] = field(default_factory=dict)
     spreads: dict[int, Tensor] = field(default_factory=dict)
     blocks: dict[int, dict[int, tuple[int, Tensor]]] = field(default_factory=dict)
-    images: Tensor | None = None
 
     @staticmethod
     def of(own: Tensor, change: Tensor, ramped: Mapping[int, Tensor], shape: Shape) -> "Response":

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from conv2attn.networks.reading.layouts import SAME_PLACES, Located
-from conv2attn.networks.reading.places import NEARER, PLACES_DIFFER, SEVERAL_IMAGES
+from conv2attn.networks.reading.layouts import SAME_PLACES, SEVERAL_IMAGES, Located
+from conv2attn.networks.reading.places import NEARER, PLACES_DIFFER
 from conv2attn.networks.reading.records import Tokens, Windows
 from conv2attn.theory.basis import AttentionGrid, Sides, Sites
 
@@ -74,19 +74,22 @@ def placed(
         role = "queries" if (at_keys >= 0).any() else "keys"
         return f"its {role} have no place in the input: they are class tokens, text beside it, or the like"
     if len(at_keys) == 1:
-        # Queries, or keys, that are every other one of the tokens have a grid of their own.
+        # Queries, or keys, that are every other one of the tokens have a grid of their own; and so have tokens behind
+        # them, unless they are blocks of the input, whose grid is known.
         fewer = shape[-2] < shape[-1]
-        if shape[-2] != shape[-1]:
-            queries, keys = (on_own_grid(queries, at), keys) if fewer else (queries, on_own_grid(keys, at))
+        queries = on_own_grid(queries, at) if fewer or not queries.exact else queries
+        keys = on_own_grid(keys, at) if shape[-2] > shape[-1] or not keys.exact else keys
         orders = [order_of_tokens(each, at) for each in (queries, keys)]
         leading = {int((each < 0).sum()) for each in (at_queries, at_keys)}
         if len(leading) == 1 and all(order is not None for order in orders):
             lines, sites = (lines_of(queries, at), lines_of(keys, at)), None
+            if shape[-2] == shape[-1] and query_sides == key_sides and set(at_queries[0]) != set(at_keys[0]):
+                return APART
             if fewer:
                 sites = sites_between(*lines)
                 if sites is None:
                     return BETWEEN
-            elif not (at_one_place(queries, keys, *lines) if query_sides == keys.sides else in_cells(*lines)):
+            elif not (at_one_place(queries, keys, *lines) if queries.sides == keys.sides else in_cells(*lines)):
                 return APART
             return Placed(Tokens(keys.sides, leading.pop(), sites=sites), orders[0], orders[1])
         if len(leading) > 1 and query_sides == key_sides:

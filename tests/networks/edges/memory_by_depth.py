@@ -45,7 +45,7 @@ class Alive(TorchDispatchMode):
 
 
 def places_alone(network, images):
-    return resolve_name(f"{READING}.rounds.places")(Perturbed(network, images))
+    return resolve_name(f"{READING}.rounds.places")(Perturbed(network, images), {}, {})
 
 
 ASKED = {
