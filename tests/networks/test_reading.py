@@ -80,13 +80,11 @@ BLURRED = ["pairs averaged", "a mean added", "a reversed copy added", "attention
 
 @pytest.mark.rotated
 @pytest.mark.parametrize("kind", BLURRED)
-def test_tokens_that_are_mixed_without_visible_attention_have_no_wrong_place(kind):
+def test_tokens_that_are_mixed_without_visible_attention_have_no_place(kind):
     first, second, *unseen = read(kind)
     assert [each.name for each in unseen] == ["(root)"] * (kind == "attention by hand")
     assert first.tokens.sides == (7, 7)
-    if second.tokens is not None:  # a leak may leave each centre in its own cell: then it is the right one
-        assert kind != "pairs averaged"
-        assert (second.tokens.sides, second.tokens.windows) == ((7, 7), None)
+    assert second.tokens is None
 
 
 SECOND = torch.arange(49).unflatten(0, (7, 7))[::2, ::2].flatten()
@@ -309,34 +307,6 @@ def test_a_module_that_is_called_twice_without_a_residual_places_what_stands_beh
     assert [each.name for each in (first, second, last)] == ["first", "first (call 2)", "last"]
     assert [each.tokens.sides for each in (first, second, last)] == [(7, 7)] * 3
     assert [each.reordered for each in (first, second, last)] == [False, True, True]
-
-
-class Reversed(nn.Module):
-    """Attention whose keys or values are in the reverse order."""
-
-    def __init__(self, of_keys, of_values):
-        super().__init__()
-        self.of_keys, self.of_values = of_keys, of_values
-        self.stem, self.query, self.key, self.value = nn.Conv2d(3, 32, 4, 4), *(nn.Linear(32, 32) for _ in range(3))
-
-    def forward(self, image):
-        tokens = self.stem(image).flatten(2).mT
-        key, value = self.key(tokens), self.value(tokens)
-        key, value = key.flip(1) if self.of_keys else key, value.flip(1) if self.of_values else value
-        heads = (each.unflatten(-1, (4, 8)).transpose(1, 2) for each in (self.query(tokens), key, value))
-        return F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
-
-
-@pytest.mark.parametrize("of_values", [False, True])
-@pytest.mark.parametrize("of_keys", [False, True])
-def test_values_that_are_not_where_their_keys_are_have_no_displacement(of_keys, of_values):
-    """Planted: the place of the key alone counted, and values came from elsewhere."""
-    torch.manual_seed(0)
-    (read,) = ask_attention(Reversed(of_keys, of_values).eval(), torch.randn(2, 3, 16, 24)).reads()
-    if of_keys == of_values:
-        assert (read.tokens.sides, read.reordered) == ((4, 6), of_keys)
-    else:
-        assert (read.tokens, read.unplaced) == (None, "its keys and values stand on different parts of the input")
 
 
 class Valued(nn.Module):
