@@ -28,8 +28,13 @@ NONE, SEVERAL = -1, -2
 OFF = 0.01
 """What is off by this share of the distance between the numbers of two parts is off by rounding."""
 
+NEAR_BLOCK = 0.05
+"""A centre at most this share of a block from the centre of a block is in it."""
+WIDE = 0.1
+"""A token that depends on a block of several cells spreads at least over this share of a cell."""
 
-def numbered(change: Tensor, ramped: Tensor, count: int) -> Tensor:
+
+def numbered(change: Tensor, ramped: Tensor, count: int, near: float = OFF) -> Tensor:
     """The one of `count` parts of 0..1 on which each target (..., width) depends, SEVERAL if on more than one.
 
     All parts change, then each a number of times as much. With d and d' the changes of a target, its part has the
@@ -41,7 +46,7 @@ def numbered(change: Tensor, ramped: Tensor, count: int) -> Tensor:
     # it.
     spread = (ramped - centre[..., None] * change).pow(2).sum(-1).div(squares).sqrt()
     at = centre * count - 0.5
-    alone = (spread * count < OFF) & ((at - at.round()).abs() < OFF)
+    alone = (spread * count < OFF) & ((at - at.round()).abs() < near)
     return torch.where(alone, at.round(), SEVERAL).to(torch.int16 if count < 2**15 else torch.int32)
 
 
@@ -80,8 +85,11 @@ class Response:
 
         The ramp is constant within a block, so that such a token has spread 0 up to rounding, whatever its weights are.
         """
-        at = numbered(change, ramped, side // block)
-        if change.shape[-1] > 1 and bool((at[self.live] >= 0).all()):
+        # Where a response is not linear, numbers are off, and fit coarser blocks alone; but a token of one cell spreads
+        # over no block.
+        spread = side * float(self.spreads[axis][self.live].median()) if block > 1 and self.live.any() else WIDE
+        at = numbered(change, ramped, side // block, NEAR_BLOCK)
+        if change.shape[-1] > 1 and spread >= WIDE and bool((at[self.live] >= 0).all()):
             self.blocks.setdefault(axis, {})[block] = side // block, at
 
     def fitting(self, axis: int) -> tuple[int, Tensor] | None:

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from conv2attn.networks.reading.attended import Silence
 from conv2attn.networks.reading.feature_maps import by_maps
 from conv2attn.networks.reading.perturbed import Perturbed
-from conv2attn.networks.reading.places import NOTHING, Places, places_by, standing
+from conv2attn.networks.reading.places import NOTHING, Places, conclude, places_by, standing
 from conv2attn.networks.reading.responses import Call
 
 
@@ -49,6 +49,8 @@ def places_in_rounds(
 
     def asked(rule: Silence) -> dict[Call, dict[str, Places]]:
         found = by_maps(perturbed, places_by(perturbed, rule), rule)
+        for roles in found.values():  # feature maps have placed some
+            conclude(roles)
         for call in found.keys() & rows.keys():
             found[call]["query"] = of_these(found[call]["query"], rows[call])
         return found

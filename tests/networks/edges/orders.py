@@ -1,5 +1,7 @@
 """The order in which heads read tokens, from what each head reads."""
 
+from pkgutil import resolve_name
+
 import pytest
 import torch
 from torch import nn
@@ -52,6 +54,19 @@ def test_the_part_that_changes_a_target_is_told_from_none_and_several(width):
     expected = order.clone()
     expected[5], expected[7] = orders.NONE, orders.SEVERAL
     assert orders.asked(2000, changes)["target"].equal(expected)
+
+
+@pytest.mark.parametrize(("wide", "fitting"), [(None, None), (0.0, 8)], ids=["", "planted"])
+def test_tokens_of_one_cell_fit_no_coarser_blocks_where_responses_are_not_linear(wide, fitting, monkeypatch):
+    """MobileViT's windows of every other cell stood on blocks of 2x2, as heads of one window."""
+    response = resolve_name("conv2attn.networks.reading.responses:Response")
+    if wide is not None:
+        monkeypatch.setattr("conv2attn.networks.reading.responses.WIDE", wide)
+    change = torch.randn(1, 16, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    each, pair = (change * 1.004 * (torch.arange(16) // n + 0.5)[:, None] * n / 16 for n in (1, 2))
+    read = response.of(change, change, {0: each}, (16,))
+    read.fit(0, 2, change, pair, 16)
+    assert (read.fitting(0) and read.fitting(0)[0]) == fitting
 
 
 class Odd(nn.Module):
