@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from suite import convolutions
+from suite import convolutions, images_for
 
 from conv2attn.layers.attention import hard_offsets
 from conv2attn.layers.theorem import (
@@ -14,9 +14,11 @@ from conv2attn.layers.theorem import (
     combinations,
     convolution_of,
     has_own_forward,
+    module_of,
     read_convolution,
     tap_matrix,
 )
+from conv2attn.testing import assert_same_output
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 
@@ -28,6 +30,13 @@ def test_the_way_back_from_attention_is_the_convolution(conv):
     found = convolution_of(hard_offsets(layer.operators(), conv.weight.dtype), layer.basis())
     assert torch.equal(found.weight, kernel.weight)
     assert np.array_equal(tap_matrix(found), kernel.weight.flatten(2).flatten(0, 1).T.double().numpy())
+
+
+@torch.no_grad()
+@given(st.data(), convolutions(dtypes=(torch.float64,)))
+def test_the_module_of_a_convolution_computes_it(data, conv):
+    image = torch.randn_like(data.draw(images_for(conv, batches=[1])))
+    assert_same_output(module_of(read_convolution(conv))(image), conv(image), 1e-9)
 
 
 @given(st.integers(0, 4), st.integers(1, 4), st.integers(-60, 60), st.integers(0, 2**16))
