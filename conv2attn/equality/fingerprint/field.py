@@ -17,7 +17,16 @@ from torch import Tensor
 from conv2attn.equality.fingerprint.answers import Answers
 from conv2attn.equality.fingerprint.origins import Origins
 from conv2attn.equality.fingerprint.residues import ANY_SIGN, NOT_NEGATIVE, POSITIVE, Factor, Residues
-from conv2attn.equality.fingerprint.ring import Undecided, bilinear, blocks, draw_primes, pick
+from conv2attn.equality.fingerprint.ring import (
+    Products,
+    Undecided,
+    around,
+    bilinear,
+    blocks,
+    centred,
+    draw_primes,
+    pick,
+)
 from conv2attn.equality.twins.bits import sha256_of
 
 MOST_TERMS = 1 << 30
@@ -119,10 +128,37 @@ class Field:
         Raises:
             Undecided: they are complex, quantised or not dense, or some are not finite.
         """
+        if numbers.dim() == 2 and numbers.mT.is_contiguous() and not numbers.is_contiguous():
+            return self.factor(numbers.mT).turned  # as they lie in memory
         numbers, mark, known = self.read(numbers)
         self.usable(known.but(mark=mark), "a product")
-        shape = tuple(numbers.shape)
-        return Factor(shape, known, lambda place: self.reduce(numbers, place, torch.empty(shape, dtype=torch.int32)))
+        # Most weights are whole below 2^52 once they are doubled often enough, so that a remainder in float64 is their
+        # residue but for a power of two, by which the products are multiplied.
+        single = numbers.dtype == torch.float32 and bool(numbers.numel())
+        whole = single and max(-numbers.min().item(), numbers.max().item()) <= 2.0 ** (52 - known.halvings)
+        halvings = int(known.halvings) if whole else 0
+
+        def part(place: int, rows: slice, columns: slice) -> Tensor:
+            prime = self.primes[place]
+
+            def residues(block: Tensor) -> Tensor:
+                if whole:
+                    return around(block.double().mul_(2.0**halvings), prime)
+                block = block.contiguous()
+                return centred(self.reduce(block, place, torch.empty(block.shape, dtype=torch.int32)), prime)
+
+            return in_blocks(numbers[..., rows, columns], residues)
+
+        return Factor(tuple(numbers.shape), known, part, halvings)
+
+    def as_factor(self, numbers: Residues) -> Factor:
+        """Residues as a factor."""
+
+        def part(place: int, rows: slice, columns: slice) -> Tensor:
+            prime = self.primes[place]
+            return in_blocks(numbers.values[place][..., rows, columns], lambda block: centred(block, prime))
+
+        return Factor(numbers.shape, numbers, part)
 
     def read(self, numbers: Tensor) -> tuple[Tensor, Tensor | None, Residues]:
         """Numbers that are finite, where they were not, and what is known of them, without their residues.
@@ -150,15 +186,18 @@ class Field:
             numbers = numbers.float()
         bits, bias, whole = dyadic(numbers.dtype)
         numbers = numbers.contiguous()
+        words, largest = numbers.view(whole).reshape(-1), torch.iinfo(whole).max
+        most, least, zero, negative = 0, largest, False, False
         # Without their sign bit floats have the order of their bits, so two extreme words give both extreme exponents.
-        words = numbers.view(whole)
-        sizes = words & torch.iinfo(whole).max
-        zero = sizes == 0
-        most = int(sizes.max()) >> bits
-        least = int(torch.where(zero, torch.iinfo(whole).max, sizes).min()) >> bits
-        sign = ANY_SIGN if bool(((words < 0) & ~zero).any()) else NOT_NEGATIVE if bool(zero.any()) else POSITIVE
-        size_bits = max(0, most - bias + bits + 1)
-        halvings = max(0, bias - least) if bool((~zero).any()) else 0
+        for at in blocks((words.numel(),)):
+            sizes = words[at] & largest
+            low, most = int(sizes.min()), max(most, int(sizes.max()))
+            if not low:
+                zero, low = True, int(torch.where(sizes == 0, largest, sizes).min())
+            least, negative = min(least, low), negative or bool(((words[at] < 0) & (sizes > 0)).any())
+        sign = ANY_SIGN if negative else NOT_NEGATIVE if zero else POSITIVE
+        size_bits = max(0, (most >> bits) - bias + bits + 1)
+        halvings = max(0, bias - (least >> bits)) if most else 0
         return numbers, mark, Residues(nothing, sign=sign, degree=0, size_bits=size_bits, halvings=halvings)
 
     def reduce(self, numbers: Tensor, place: int, out: Tensor) -> Tensor:
@@ -211,10 +250,18 @@ class Field:
         return result
 
     def bilinear(
-        self, first: Factor, second: Factor, terms: int, op: Callable[[Tensor, Tensor], Sequence[Any]], axis: int
+        self,
+        first: Factor,
+        second: Factor,
+        terms: int,
+        op: Products,
+        axis: int,
+        columns: Sequence[slice] = (slice(None),),
     ) -> Tensor:
         """Sums of products; see `ring.bilinear`."""
-        return bilinear(first.modulo, second.modulo, self.primes, self.bits, terms, op, axis)
+        parts = [lambda place, at, of=each: of.part(place, slice(None), at) for each in (first, second)]
+        halvings = first.halvings + second.halvings
+        return bilinear(*parts, self.primes, self.bits, terms, op, axis, columns, halvings)
 
     def reduced(self, sums: Tensor) -> Tensor:
         """Sums of residues in int64, for each prime, as residues."""
@@ -233,6 +280,14 @@ class Field:
             raise Undecided(f"a number that is not finite in {what}")
         if not operand.finite:
             raise Undecided(f"numbers not known to be finite in {what}")
+
+
+def in_blocks(numbers: Tensor, residues: Callable[[Tensor], Tensor]) -> Tensor:
+    """Residues in float64, made block by block and laid out as the numbers are."""
+    out = torch.empty_like(numbers, dtype=torch.float64)
+    for at in blocks(numbers.shape):
+        out[at] = residues(numbers[at])
+    return out
 
 
 def dyadic(dtype: torch.dtype) -> tuple[int, int, torch.dtype]:

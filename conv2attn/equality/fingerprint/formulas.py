@@ -8,7 +8,7 @@ two hashes, those of "max of" and a, and of "max of" and b. So `max(b, a)` is th
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -26,9 +26,11 @@ from conv2attn.equality.fingerprint.residues import (
     knowledge,
     unusable,
 )
-from conv2attn.equality.fingerprint.ring import Undecided, blocks, pick, wrap
+from conv2attn.equality.fingerprint.ring import Undecided, blocks, pick, pieces, wrap
 
 MOST_COMPARED = 1 << 24
+MOST_AT_ONCE = 1 << 22
+"""Numbers of a factor that are in memory in float64."""
 
 
 def add(field: Field, a: Residues, b: Residues) -> Residues:
@@ -130,15 +132,21 @@ def matmul(field: Field, a: Factor, b: Factor) -> Residues:
     field.usable(a.known, "a product of matrices")
     field.usable(b.known, "a product of matrices")
     terms = a.shape[-1]
+    sums = pieces(terms, 1, field.bits)
 
-    def op(parts: Tensor, other: Tensor) -> Sequence[Tensor]:
-        return (parts.flatten(-3, -2) @ other).chunk(parts.shape[-3], -2)
+    def op(parts: Tensor, other: Tensor) -> Iterable[Sequence[Tensor]]:
+        limbs, stacked = parts.shape[-3], parts.flatten(-3, -2)
+        return ((stacked[..., at] @ other[..., at, :]).chunk(limbs, -2) for at in sums)
 
-    # Limbs are made of one factor alone, so the smaller one is cut: every limb is another product of matrices.
-    if math.prod(a.shape) <= math.prod(b.shape):
-        values = field.bilinear(a, b, terms, op, len(a.shape) - 2)
-    else:
-        values = field.bilinear(b.turned, a.turned, terms, op, len(b.shape) - 2).mT
+    # Limbs are made of one factor alone, so the smaller one is cut: every limb is another product of matrices. The
+    # larger one is in memory in parts, as the first layer behind the last map of a VGG has 100 million weights.
+    turned = math.prod(a.shape) > math.prod(b.shape)
+    ours, theirs = (b.turned, a.turned) if turned else (a, b)
+    last = theirs.shape[-1]
+    step = max(1, MOST_AT_ONCE * last // max(1, math.prod(theirs.shape)))
+    columns = [slice(at, min(at + step, last)) for at in range(0, max(1, last), step)]
+    values = field.bilinear(ours, theirs, sums[0].stop, op, len(ours.shape) - 2, columns)
+    values = values.mT if turned else values
     sign = min(NOT_NEGATIVE, a.known.sign, b.known.sign)
     return Residues(values, None, True, sign, **product_facts(a.known, b.known, terms))
 

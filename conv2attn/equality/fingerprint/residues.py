@@ -87,23 +87,23 @@ class Factor:
     Args:
         shape: of the numbers.
         known: what is known of them; its residues are not read.
-        modulo: the residues modulo the prime at a place.
+        part: the residues of `2^halvings` times the numbers modulo the prime at a place, in float64 and around 0: those
+            of some places of the last two axes.
     """
 
     shape: tuple[int, ...]
     known: Residues
-    modulo: Callable[[int], Tensor]
+    part: Callable[[int, slice, slice], Tensor]
+    halvings: int = 0
 
     @property
     def turned(self) -> "Factor":
         """The matrices transposed."""
         *rest, rows, columns = self.shape
-        return Factor((*rest, columns, rows), self.known, lambda place: self.modulo(place).mT)
-
-
-def as_factor(numbers: Residues) -> Factor:
-    """Residues as a factor."""
-    return Factor(numbers.shape, numbers, numbers.values.__getitem__)
+        part = self.part
+        return replace(
+            self, shape=(*rest, columns, rows), part=lambda place, rows, columns: part(place, columns, rows).mT
+        )
 
 
 def knowledge(*operands: Residues) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from conv2attn.equality.fingerprint.formulas import (
     sub,
     total,
 )
-from conv2attn.equality.fingerprint.residues import Residues, as_factor
+from conv2attn.equality.fingerprint.residues import Residues
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules.call import Call, axes_of, rule
 
@@ -73,7 +73,7 @@ def _(
     asked = c.operand(query)
     keys, values = (shared(c.operand(each), asked) for each in (key, value))
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = mul(c.field, matmul(c.field, as_factor(asked), as_factor(keys).turned), c.operand(factor))
+    scores = mul(c.field, matmul(c.field, c.field.as_factor(asked), c.field.as_factor(keys).turned), c.operand(factor))
     if is_causal:
         if not c.constant(factor).item() > 0:
             raise Undecided("a causal mask that is scaled by a number not positive")
@@ -84,4 +84,4 @@ def _(
         if attn_mask.dtype == torch.bool:
             raise Undecided("a boolean mask here")
         scores = add(c.field, scores, c.summand(attn_mask))
-    return matmul(c.field, as_factor(softmax(c.field, scores, -1)), as_factor(values)), None
+    return matmul(c.field, c.field.as_factor(softmax(c.field, scores, -1)), c.field.as_factor(values)), None

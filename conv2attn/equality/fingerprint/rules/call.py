@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.fingerprint.formulas import quotient
-from conv2attn.equality.fingerprint.residues import Factor, Residues, as_factor
+from conv2attn.equality.fingerprint.residues import Factor, Residues
 from conv2attn.equality.fingerprint.tensors import FieldTensor
 
 Rule = Callable[..., Any]
@@ -47,7 +47,7 @@ class Call:
         """An operand that is multiplied."""
         if isinstance(value, Tensor) and not self.numbers.depends(value):
             return self.field.factor(self.numbers.real(value).to(self.dtype))
-        return as_factor(self.operand(value))
+        return self.field.as_factor(self.operand(value))
 
     def summand(self, value: Any) -> Residues:
         """An operand as residues; of a constant, numbers below -1e30 as -inf: they mask scores."""

@@ -1,7 +1,7 @@
 """Rules of products of matrices and of convolutions: sums of products, exactly."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from conv2attn.equality.fingerprint.formulas import add, matmul, mul, product_facts
 from conv2attn.equality.fingerprint.residues import NOT_NEGATIVE, Residues
+from conv2attn.equality.fingerprint.ring import pieces
 from conv2attn.equality.fingerprint.rules.call import Call, rule
 from conv2attn.equality.fingerprint.rules.pointwise import scaled
 
@@ -42,20 +43,26 @@ def _(
     image, kernel = c.factor(input), c.factor(weight)
     c.field.usable(image.known, "a convolution")
     c.field.usable(kernel.known, "a convolution")
-    inner = kernel.shape[0] // groups if transposed else kernel.shape[1]
-    terms, axis = inner * math.prod(kernel.shape[2:]), int(transposed)
+    inner, taps = kernel.shape[0] // groups if transposed else kernel.shape[1], math.prod(kernel.shape[2:])
+    terms, axis = inner * taps, int(transposed)
+    channels = pieces(inner, taps, c.field.bits)
+    at_once = terms if groups > 1 else channels[0].stop * taps
 
-    def op(parts: Tensor, other: Tensor) -> Sequence[Tensor]:
-        def one(part: Tensor) -> Tensor:
+    def op(parts: Tensor, other: Tensor) -> Iterable[Sequence[Tensor]]:
+        def one(image: Tensor, part: Tensor) -> Tensor:
             settings = stride, padding, dilation, transposed, output_padding, groups
-            return torch.ops.aten.convolution(other, part, None, *settings)
+            return torch.ops.aten.convolution(image, part, None, *settings)
 
         # Limbs stand side by side as further output channels. With groups these would belong to other input channels.
         if groups > 1:
-            return [one(part) for part in parts]
-        return one(parts.flatten(axis, axis + 1)).chunk(parts.shape[axis], 1 - len(kernel.shape))
+            yield [one(other, part) for part in parts]
+            return
+        stacked, limbs = parts.flatten(axis, axis + 1), parts.shape[axis]
+        for at in channels:
+            kernels = stacked[at] if transposed else stacked[:, at]
+            yield one(other[:, at], kernels).chunk(limbs, 1)
 
-    values = c.field.bilinear(kernel, image, terms, op, axis if groups == 1 else 0)
+    values = c.field.bilinear(kernel, image, at_once, op, axis if groups == 1 else 0)
     sign = min(NOT_NEGATIVE, image.known.sign, kernel.known.sign)
     result = Residues(values, None, True, sign, **product_facts(image.known, kernel.known, terms))
     if bias is None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from conv2attn.equality.fingerprint import Field, bilinear, fingerprint, identify, limbs_for, near_remainder
+from conv2attn.equality.fingerprint import Field, bilinear, fingerprint, formulas, identify, limbs_for, near_remainder
 
 GENERATOR = torch.Generator().manual_seed(3)
 
@@ -131,9 +131,10 @@ def test_remainders_in_float64_are_those_of_pythons_integers():
 
 def product_of_matrices(rows, columns, p, bits):
     def op(parts, other):
-        return (parts.flatten(0, 1) @ other).chunk(len(parts))
+        return [(parts.flatten(0, 1) @ other).chunk(len(parts))]
 
-    return bilinear(lambda _: rows.int(), lambda _: columns.int(), [p], bits, len(columns), op, 0)[0]
+    first, second = (torch.where(each > p // 2, each - p, each).double() for each in (rows, columns))
+    return bilinear(lambda *_: first, lambda *_: second, [p], bits, len(columns), op, 0)[0]
 
 
 @pytest.mark.parametrize("limbs", [1, 2, 3, 4])
@@ -180,3 +181,41 @@ def test_sums_of_products_stay_below_the_integers_of_float64(terms):
     assert limbs * width >= 31
     factor = 2 ** (width - 1) if limbs > 1 else 2**30
     assert terms * factor * 2**30 <= 2**53
+
+
+WEIGHTS = {
+    "of a layer": torch.randn(2, 700, generator=GENERATOR) * 0.02,
+    "whole numbers at both ends of float64": torch.tensor([[2.0**52, -(2.0**52), 2.0**52 - 2**28, 1.0, 0.0]] * 2),
+    "too far apart for float64": torch.tensor([[2.0**52, 0.5, 0.0], [1e30, 1e-30, 2.0**-149]]),
+    "zeros": torch.zeros(2, 3),
+    "float64": torch.randn(2, 300, generator=GENERATOR, dtype=torch.float64),
+    "transposed": torch.randn(500, 2, generator=GENERATOR).mT,
+    "large whole numbers": torch.tensor([[7, -(2**40)]] * 2),
+}
+
+
+@pytest.mark.parametrize("bits", [7, 20, 29, 31])
+@pytest.mark.parametrize("name", WEIGHTS)
+@pytest.mark.parametrize("at_once", [formulas.MOST_AT_ONCE, 700])
+def test_products_of_constants_and_residues_are_those_of_their_residues(name, bits, at_once, monkeypatch):
+    """In slices of their terms and of their columns, whichever factor is cut into limbs."""
+    monkeypatch.setattr(formulas, "MOST_AT_ONCE", at_once)
+    field, weights = Field(2, bits), WEIGHTS[name]
+    for rows in (1, 5):
+        tokens = field.encode(torch.randn(rows, weights.shape[1], generator=GENERATOR))
+        product = formulas.matmul(field, field.as_factor(tokens), field.factor(weights.mT)).values
+        for place, p in enumerate(field.primes):
+            ours, theirs = tokens.values[place].tolist(), field.encode(weights).values[place].tolist()
+            exact = [[sum(x * y for x, y in zip(a, b, strict=True)) % p for b in theirs] for a in ours]
+            assert product[place].tolist() == exact
+
+
+@pytest.mark.parametrize("settings", [{}, {"groups": 2}, {"stride": 2, "padding": 1}])
+@pytest.mark.parametrize("convolution", [F.conv2d, F.conv_transpose2d])
+def test_convolutions_of_many_channels_are_sums_of_those_of_each(convolution, settings, monkeypatch):
+    image = torch.randint(-9, 9, (1, 64, 5, 6), generator=GENERATOR).float()
+    kernel = torch.randint(-9, 9, (64, 64 // settings.get("groups", 1), 3, 3), generator=GENERATOR).float()
+    monkeypatch.setattr(Field, "input", lambda field, shape: field.encode(image).values.clone())
+    field = Field(2)
+    _, values = fingerprint(lambda x: convolution(x, kernel, **settings), image, field)
+    assert torch.equal(values[0].values, field.encode(convolution(image, kernel, **settings)).values)

@@ -57,16 +57,18 @@ def test_residues_have_four_bytes_and_weights_are_never_modulo_all_primes(monkey
     weights, made = torch.rand(64, 64), list[int]()
     field = Field(5)
     assert field.encode(weights).values.nbytes == 5 * 4 * weights.numel()
-    empty = torch.empty
 
-    def counted(*sides, **options):
-        made.append(empty(*sides, **options).nbytes)
-        return empty(*sides, **options)
+    def counted(make):
+        def function(*sides, **options):
+            made.append(make(*sides, **options).nbytes)
+            return make(*sides, **options)
 
-    monkeypatch.setattr(torch, "empty", counted)
-    factor = field.factor(weights)
-    assert torch.equal(factor.modulo(3), field.encode(weights).values[3])
-    assert max(made[:2]) <= 4 * weights.numel()
+        return function
+
+    for name in ("empty", "empty_like"):
+        monkeypatch.setattr(torch, name, counted(getattr(torch, name)))
+    part = field.factor(weights).part(3, slice(None), slice(8))
+    assert max(made) == part.nbytes == 8 * 8 * 64
 
 
 @pytest.mark.parametrize("room", [0, 1000, 10**6])
