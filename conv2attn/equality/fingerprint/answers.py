@@ -22,7 +22,7 @@ from conv2attn.torch_internals import tree_leaves, tree_map
 
 MOST_HELD = 1 << 28
 """Residues that are held: 1 GiB. Later questions are answered anew."""
-CHEAP = {"add", "sub", "mul", "neg", "var_mean", "clone", "_to_copy", "copy"}
+CHEAP = {"add", "sub", "mul", "neg", "var_mean", "clone", "_to_copy", "copy", "rsub", "addcmul", "lerp"}
 """Operators that take less time than the hashes of their operands, or less than their results are worth in memory."""
 
 
@@ -84,7 +84,8 @@ class Answers:
         Args:
             form: gives the result without numbers, as torch lays it out.
         """
-        if base in CHEAP or self.room <= 0:
+        # Of an operator that is made of others the whole is held.
+        if base in CHEAP or self.room <= 0 or run.depth:
             return anew()
         leaves = [each for each in tree_leaves(arguments) if isinstance(each, Tensor)]
         strides = [tuple(each.stride()) for each in leaves]
@@ -102,8 +103,11 @@ class Answers:
                 return tree_map(lambda each: each.anew(run, next(layouts)), answer.made)
         before = field.oracle_values
         out = anew()
-        size = sum(each.field_store.residues.values.numel() for each in tree_leaves(out))
-        if answer is None and size <= self.room:
+        parts = tree_leaves(out)
+        if answer is None and all(map(run.numbers.depends, parts)) and not any(each.field_view[2] for each in parts):
+            size = sum(each.field_store.residues.values.numel() for each in parts)
+            if size > self.room:
+                return out
             self.room -= size
             made = tree_map(lambda each: made_of(run, each), out)
             self.answers[question] = Answer(made, field.oracle_values - before, operands, strides)

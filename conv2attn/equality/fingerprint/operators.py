@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -40,13 +41,20 @@ def compute(run: Any, func: Any, base: str, args: Any, kwargs: Any) -> Any:
         Undecided: nothing sound is known of it.
     """
     bound = named_arguments(func, args, kwargs)
+    if "scale" in bound and bound["scale"] is None and "query" in bound:
+        bound["scale"] = 1 / math.sqrt(bound["query"].shape[-1])  # what attention takes, so that it is one question
     returns = func._schema.returns
     if not returns or any("Tensor" not in str(each.type) for each in returns):
         raise Undecided("numbers that depend on the input are read")
+
+    def answered(anew: Callable[[], Any]) -> Any:
+        form = partial(form_of, func, args, kwargs)
+        return run.field.answers.answer(run, base, str(func), bound, form, anew)
+
     if base in MOVES:
         constants = [leaf for name, value in bound.items() if name not in MOVES[base] for leaf in tree_leaves(value)]
         if not any(map(run.numbers.depends, constants)):
-            return answered(run, func, base, args, kwargs, lambda: move_numbers(run.numbers, func, base, bound))
+            return answered(lambda: move_numbers(run.numbers, func, base, bound))
     rule = RULES.get(base)
     single = len(returns) == 1 and str(returns[0].type) == "Tensor"
     function = torch.Tag.pointwise in func.tags and single and base not in REFUSED and not base.startswith("_foreach")
@@ -77,15 +85,20 @@ def compute(run: Any, func: Any, base: str, args: Any, kwargs: Any) -> Any:
     elif not function and has_kernel(func.name(), "CompositeImplicitAutograd"):
         parts = func.decompose
     if parts is None:
-        return answered(run, func, base, args, kwargs, anew)
-    form_of(func, args, kwargs)
-    run.depth += 1
-    try:
-        with run:
-            out = parts(*args, **kwargs)
-            return tuple(out) if isinstance(out, tuple) else out  # a named one is no result of an operator
-    finally:
-        run.depth -= 1
+        return answered(anew)
+
+    def of_parts() -> Any:
+        form_of(func, args, kwargs)
+        run.depth += 1
+        try:
+            with run:
+                out = parts(*args, **kwargs)
+                return tuple(out) if isinstance(out, tuple) else out  # a named one is no result of an operator
+        finally:
+            run.depth -= 1
+
+    # Others are functions of Python with results that may be views of their operands.
+    return answered(of_parts) if base in DECOMPOSED else of_parts()
 
 
 def form_of(func: Any, args: Any, kwargs: Any) -> Any:
@@ -101,11 +114,6 @@ def form_of(func: Any, args: Any, kwargs: Any) -> Any:
     if outs[0].dtype.is_complex:
         raise Undecided("complex numbers")
     return form
-
-
-def answered(run: Any, func: Any, base: str, args: Any, kwargs: Any, anew: Callable[[], Any]) -> Any:
-    """The result of an operator, which is computed once for both networks."""
-    return run.field.answers.answer(run, base, str(func), (args, kwargs), lambda: form_of(func, args, kwargs), anew)
 
 
 def by_rule(run: Any, func: Any, base: str, bound: Bound, form: Any) -> Any:
