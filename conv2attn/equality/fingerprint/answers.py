@@ -2,13 +2,14 @@
 
 A rule reads the arguments of an operator, and of its operands the residues, the marks, the signs and whether they are
 finite. So one question has one answer, and nothing is compared less: values of oracles count each time they are asked
-for. Operands are kept as hashes of all their numbers, whatever their strides: timm cuts queries, keys and values from
-one product, and transformers has three.
+for. Operands are kept as hashes of all their numbers, whatever their strides. Of a product by a constant each column is
+a question: timm cuts queries, keys and values from one product, and transformers has three.
 """
 
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, final
 from weakref import WeakKeyDictionary
 
@@ -22,8 +23,9 @@ from conv2attn.torch_internals import tree_leaves, tree_map
 
 MOST_HELD = 1 << 28
 """Residues that are held: 1 GiB. Later questions are answered anew."""
-CHEAP = {"add", "sub", "mul", "neg", "var_mean", "clone", "_to_copy", "copy", "rsub", "addcmul", "lerp"}
-"""Operators that take less time than the hashes of their operands, or less than their results are worth in memory."""
+CHEAP = {"add", "sub", "mul", "neg", "var_mean", "clone", "_to_copy", "copy", "rsub", "addcmul", "lerp", "addmm", "mm"}
+"""Operators that take less time than the hashes of their operands, or less than their results are worth in memory; and
+products, whose columns are held."""
 
 
 @final
@@ -76,7 +78,28 @@ class Answers:
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}
         self.hashes: WeakKeyDictionary[Residues, dict[Geometry, str]] = WeakKeyDictionary()
+        self.columns: dict[Any, dict[bytes, tuple[Tensor, int]]] = {}
         self.room = MOST_HELD
+
+    def product(self, run: Any, tokens: FieldTensor, weight: Tensor, anew: Callable[[], Tensor]) -> Tensor:
+        """The residues of the product of tokens by a matrix of constants: `anew` unless all its columns are held.
+
+        Args:
+            anew: computes them, (k, tokens, columns).
+        """
+        numbers = memoryview(bytes_of(weight.mT).numpy())  # type: ignore[arg-type]
+        step = max(1, weight.shape[0] * weight.element_size())
+        hashes = [hashlib.sha256(numbers[at : at + step]).digest() for at in range(0, len(numbers), step)]
+        held = self.columns.setdefault((self.hash_of(run, tokens), (*tokens.size(), weight.dtype)), {})
+        if not hashes or not all(each in held for each in hashes):
+            values = anew()
+            if values.numel() <= self.room:
+                self.room -= values.numel()
+                held.update({each: (values, place) for place, each in enumerate(hashes)})
+            return values
+        parts = [list(group) for _, group in groupby((held[each] for each in hashes), lambda entry: id(entry[0]))]
+        chosen = [part[0][0].index_select(-1, torch.tensor([place for _, place in part])) for part in parts]
+        return chosen[0] if len(chosen) == 1 else torch.cat(chosen, -1)
 
     def answer(self, run: Any, base: str, operator: str, arguments: Any, form: Any, anew: Callable[[], Any]) -> Any:
         """What an operator returns: as before where it was asked before, else `anew`.

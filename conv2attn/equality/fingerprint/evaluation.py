@@ -4,6 +4,7 @@ An example: of `torch.square` and an input of 3 numbers, the plain call leaves o
 The run over the field must call it too, and returns the squares of the residues of the input, modulo each prime.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -112,7 +113,7 @@ def fingerprint(
         raise Undecided("outputs of another form than with real numbers")
     values = residues_of(run, plain, leaves, image)
     field.note(*values)
-    field.oracle_values += sum(each.values[0].numel() for each in values)
+    field.oracle_values += sum(math.prod(each.shape) for each in values)
     return (plain.form, forms(leaves)), values
 
 

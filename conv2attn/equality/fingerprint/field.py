@@ -27,7 +27,7 @@ from conv2attn.equality.fingerprint.ring import (
     draw_primes,
     pick,
 )
-from conv2attn.equality.twins.bits import sha256_of
+from conv2attn.equality.fingerprint.trace import hash_of_numbers
 
 MOST_TERMS = 1 << 30
 
@@ -37,6 +37,8 @@ Progress = Callable[[int, int, str], None]
 
 class Field:
     """k secret primes of so many bits, drawn after the networks are fixed; it is for one comparison.
+
+    Without primes nothing is computed, and degrees and heights are counted all the same.
 
     Args:
         progress: called before each operator with its number from 1, the number of operators, and what is done.
@@ -66,7 +68,7 @@ class Field:
         """A hash of the numbers of a dense tensor, computed once until `forget`."""
         key = (numbers.data_ptr(), numbers.is_neg(), tuple(numbers.size()), numbers.stride(), numbers.dtype)
         if key not in self.digests:
-            self.digests[key] = numbers, sha256_of(numbers)
+            self.digests[key] = numbers, hash_of_numbers(numbers)
         return self.digests[key][1]
 
     def forget_answers(self) -> None:
@@ -259,6 +261,10 @@ class Field:
         columns: Sequence[slice] = (slice(None),),
     ) -> Tensor:
         """Sums of products; see `ring.bilinear`."""
+        if not self.primes:
+            limbs = (*first.shape[:axis], 1, *first.shape[axis:])
+            *_, products = op(torch.empty(limbs, device="meta"), torch.empty(second.shape, device="meta"))
+            return torch.empty(0, *products[-1].shape, dtype=torch.int32)
         parts = [lambda place, at, of=each: of.part(place, slice(None), at) for each in (first, second)]
         halvings = first.halvings + second.halvings
         return bilinear(*parts, self.primes, self.bits, terms, op, axis, columns, halvings)

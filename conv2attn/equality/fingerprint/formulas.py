@@ -8,7 +8,7 @@ two hashes, those of "max of" and a, and of "max of" and b. So `max(b, a)` is th
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -127,10 +127,23 @@ def mean(field: Field, a: Residues, axes: Sequence[int], keep: bool = False) -> 
     return times(field, total(field, a, axes, keep), 1, count)
 
 
-def matmul(field: Field, a: Factor, b: Factor) -> Residues:
-    """The product of matrices, (..., n, k) and (..., k, m)."""
+def matmul(
+    field: Field, a: Factor, b: Factor, held: Callable[[Callable[[], Tensor]], Tensor] = lambda anew: anew()
+) -> Residues:
+    """The product of matrices, (..., n, k) and (..., k, m).
+
+    Args:
+        held: given what computes its residues, those that are held, or these.
+    """
     field.usable(a.known, "a product of matrices")
     field.usable(b.known, "a product of matrices")
+    values = held(lambda: product(field, a, b))
+    sign = min(NOT_NEGATIVE, a.known.sign, b.known.sign)
+    return Residues(values, None, True, sign, **product_facts(a.known, b.known, a.shape[-1]))
+
+
+def product(field: Field, a: Factor, b: Factor) -> Tensor:
+    """The residues of the product of matrices."""
     terms = a.shape[-1]
     sums = pieces(terms, 1, field.bits)
 
@@ -146,9 +159,7 @@ def matmul(field: Field, a: Factor, b: Factor) -> Residues:
     step = max(1, MOST_AT_ONCE * last // max(1, math.prod(theirs.shape)))
     columns = [slice(at, min(at + step, last)) for at in range(0, max(1, last), step)]
     values = field.bilinear(ours, theirs, sums[0].stop, op, len(ours.shape) - 2, columns)
-    values = values.mT if turned else values
-    sign = min(NOT_NEGATIVE, a.known.sign, b.known.sign)
-    return Residues(values, None, True, sign, **product_facts(a.known, b.known, terms))
+    return values.mT if turned else values
 
 
 def keyed_hashes(field: Field, name: str, *operands: Residues, reduced: bool = False) -> Tensor:

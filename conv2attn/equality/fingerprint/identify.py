@@ -6,8 +6,8 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.equality.fingerprint.chance import FEWEST, MOST, log2_chance, primes_needed
-from conv2attn.equality.fingerprint.evaluation import fingerprint, plain_run, same_outputs
+from conv2attn.equality.fingerprint.chance import FEWEST, MOST, WANTED, log2_chance, primes_needed
+from conv2attn.equality.fingerprint.evaluation import PlainRun, fingerprint, plain_run, same_outputs
 from conv2attn.equality.fingerprint.field import Field, Progress
 from conv2attn.equality.fingerprint.repeated_calls import CLOSE, Network, after_another, called, far, leaves_of
 from conv2attn.equality.fingerprint.ring import Undecided
@@ -107,15 +107,17 @@ def identify(
         large = max(map(stored_numbers, (ours, theirs))) > LARGE
         alone = not primes and (large or far(watched[0][1], watched[1][1], CLOSE))
         field = Field(1, min(bits, FIRST_BITS), progress) if alone else Field(primes or FEWEST, bits, progress)
+        # Those whose numbers are the same bit for bit are hardly ever told apart, so a count is enough beforehand.
+        if alone and alike(watched[0][1], watched[1][1]) and (counted := counted_alone(ours, images, plain[0])):
+            field = sufficient(counted, bits, progress) or field
         same = agree(field)
-        if same and primes is None:
-            needed = primes_needed(field, bits)
-            if needed is None:
+        if same and primes is None and log2_chance(field, field.count) > WANTED:
+            enough = sufficient(field, bits, progress)
+            if enough is None:
                 degree = f"degree {field.degree:.3g} and height {field.height:.3g}"
                 raise Undecided(f"more than {MOST} primes would be needed for a formula of {degree}")
-            if alone or needed > field.count:
-                field = Field(needed, bits, progress)
-                same = agree(field)
+            field = enough
+            same = agree(field)
         # Both were called by turns, twice before their runs: now each of them follows the runs of both.
         if not alike(watched, [called(each, images) for each in (ours, theirs)]):
             raise Undecided("a call of one network changes what the other computes")
@@ -132,6 +134,26 @@ def identify(
     chance = log2_chance(field, field.count) if same else None
     mode = mode_in_words(first, second) + field.masked * ", with scores of attention within +-1e29"
     return Identification(same, size, "", chance, primes=field.count, mode=mode, **counted)
+
+
+def counted_alone(network: Network, images: Tensor, plain: PlainRun) -> Field | None:
+    """Degree, height and values of the formula of two such networks; None where they are not known without primes."""
+    field = Field(0)
+    try:
+        fingerprint(network, images, field, plain)
+    except Undecided:  # what is known of numbers may follow from residues, of which there are none
+        return None
+    field.oracle_values *= 2
+    return field
+
+
+def sufficient(counted: Field, bits: int, progress: Progress | None) -> Field | None:
+    """The field with the fewest primes for what was counted; None where `MOST` are not enough."""
+    needed = primes_needed(counted, bits)
+    if needed is None:
+        return None
+    # A bit less is a quarter of the size of a product, so that four times as many are summed at once.
+    return Field(needed, bits - (primes_needed(counted, bits - 1) == needed), progress)
 
 
 def mode_in_words(*networks: Network) -> str:

@@ -60,7 +60,7 @@ class Places:
         """The residues of all places, (k, 1 + places), and their marks; None where no number has one."""
         count = self.numbers.field.count
         zero = torch.zeros(count, 1, dtype=torch.int32)
-        values = torch.cat([zero, *(each.values.reshape(count, -1) for each in self.pool)], 1)
+        values = torch.cat([zero, *(each.values.reshape(count, math.prod(each.shape)) for each in self.pool)], 1)
         if all(each.mark is None for each in self.pool):
             return values, None
         marks = [torch.zeros(1, dtype=torch.int8)]

@@ -27,7 +27,7 @@ class Origins:
 
     def note(self, made: Residues, kind: str, *parts: Any) -> Residues:
         """Notes of what numbers were made, unless some are not finite or they lie in another order; returns them."""
-        if made.finite and made.mark is None and made.values.is_contiguous():
+        if made.finite and made.mark is None and made.values.is_contiguous() and made.values.numel():
             self.noted[kind, made.values.data_ptr()] = made, parts
             if len(self.noted) > MOST_NOTED:
                 self.noted.popitem(last=False)

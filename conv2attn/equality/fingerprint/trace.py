@@ -45,6 +45,12 @@ def spoken(operator: object) -> str:
     return SPOKEN.get(base, base.strip("_")) if space == "aten" else str(operator)
 
 
+def hash_of_numbers(tensor: Tensor) -> str:
+    """A hash of the numbers of a dense tensor and, so that weights are not copied, of whether they lie in columns."""
+    columns = tensor.dim() == 2 and tensor.mT.is_contiguous() and not tensor.is_contiguous()
+    return f"{sha256_of(tensor.mT if columns else tensor)}{' in columns' * columns}"
+
+
 class Trace:
     """The operators of one call; storages are numbered in the order of their making.
 
@@ -52,7 +58,7 @@ class Trace:
         digest: a hash of the numbers of a tensor.
     """
 
-    def __init__(self, digest: Callable[[Tensor], str] = sha256_of) -> None:
+    def __init__(self, digest: Callable[[Tensor], str] = hash_of_numbers) -> None:
         self.digest = digest
         self.made: dict[Any, int] = {}
         self.log: list[tuple[Any, ...]] = []

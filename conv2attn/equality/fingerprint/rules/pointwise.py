@@ -1,5 +1,6 @@
 """Rules of pointwise operators: arithmetic exactly, functions as oracles with what is known of their range."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -126,7 +127,7 @@ def at_least(c: Call, numbers: Residues, bound: Any) -> Residues:
         return numbers
     sign = ANY_SIGN if real is None else low.sign
     larger = oracle(c.field, "at least", numbers, low, finite=True, sign=max(numbers.sign, sign))
-    return c.field.origins.note(larger, "at least", numbers, low) if low.values[0].numel() == 1 else larger
+    return c.field.origins.note(larger, "at least", numbers, low) if math.prod(low.shape) == 1 else larger
 
 
 def at_most(c: Call, numbers: Residues, high: Residues) -> Residues:

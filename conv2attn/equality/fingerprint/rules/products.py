@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,16 +16,20 @@ from conv2attn.equality.fingerprint.rules.pointwise import scaled
 
 
 @rule("mm", "bmm")
-def _(c: Call, self: Any, mat2: Any) -> Residues:
-    return matmul(c.field, c.factor(self), c.factor(mat2))
+def product(c: Call, self: Any, mat2: Any) -> Residues:
+    """The product of matrices; of one by a constant the columns are held."""
+    ours, theirs, run = c.factor(self), c.factor(mat2), c.numbers.run
+    if len(mat2.shape) == 2 and c.numbers.depends(self) and not c.numbers.depends(mat2):
+        return matmul(c.field, ours, theirs, partial(c.field.answers.product, run, self, c.constant(mat2)))
+    return matmul(c.field, ours, theirs)
 
 
 @rule("addmm")
 def _(c: Call, self: Any, mat1: Any, mat2: Any, beta: Any = 1, alpha: Any = 1) -> Residues:
     """`beta self + alpha mat1 mat2`; the summand is not read where beta is 0."""
-    product = matmul(c.field, c.factor(mat1), c.factor(mat2))
-    product = product if alpha == 1 else mul(c.field, product, c.operand(alpha))
-    return product if beta == 0 else add(c.field, product, scaled(c, self, beta))
+    matrix = product(c, mat1, mat2)
+    matrix = matrix if alpha == 1 else mul(c.field, matrix, c.operand(alpha))
+    return matrix if beta == 0 else add(c.field, matrix, scaled(c, self, beta))
 
 
 @rule("convolution")
@@ -67,4 +72,4 @@ def _(
     result = Residues(values, None, True, sign, **product_facts(image.known, kernel.known, terms))
     if bias is None:
         return result
-    return add(c.field, result, c.operand(bias).laid((-1, *[1] * (len(kernel.shape) - 2))))
+    return add(c.field, result, c.operand(bias).laid((*bias.shape, *[1] * (len(kernel.shape) - 2))))

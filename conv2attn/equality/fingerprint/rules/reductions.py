@@ -103,7 +103,7 @@ def _(
     if training is not (running_mean is None):
         raise Undecided("batch norm in training, which changes its statistics, or without any")
     numbers = c.operand(input)
-    shape = [-1] + [1] * (len(numbers.shape) - 2)
+    shape = [numbers.shape[1]] + [1] * (len(numbers.shape) - 2)
     if training:  # of the batch, as instance norm asks for them
         middle, spread = mean_and_variance(c, numbers, [0, *range(2, len(numbers.shape))], 0, True)
     else:
