@@ -21,8 +21,8 @@ from conv2attn.equality.fingerprint.tensors import FieldTensor, Geometry, Store
 from conv2attn.equality.twins.bits import bytes_of
 from conv2attn.torch_internals import tree_leaves, tree_map
 
-MOST_HELD = 1 << 28
-"""Residues that are held: 1 GiB. Later questions are answered anew."""
+MOST_HELD = 3 << 27
+"""Residues that are held: 1.5 GiB. Later questions are answered anew."""
 CHEAP = {"add", "sub", "mul", "neg", "var_mean", "clone", "_to_copy", "copy", "rsub", "addcmul", "lerp", "addmm", "mm"}
 """Operators that take less time than the hashes of their operands, or less than their results are worth in memory; and
 products, whose columns are held."""
@@ -87,6 +87,8 @@ class Answers:
         Args:
             anew: computes them, (k, tokens, columns).
         """
+        if not run.field.count:  # nothing is computed
+            return anew()
         numbers = memoryview(bytes_of(weight.mT).numpy())  # type: ignore[arg-type]
         step = max(1, weight.shape[0] * weight.element_size())
         hashes = [hashlib.sha256(numbers[at : at + step]).digest() for at in range(0, len(numbers), step)]

@@ -9,6 +9,7 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -140,7 +141,7 @@ class Field:
         whole = single and max(-numbers.min().item(), numbers.max().item()) <= 2.0 ** (52 - known.halvings)
         halvings = int(known.halvings) if whole else 0
 
-        def part(place: int, rows: slice, columns: slice) -> Tensor:
+        def part(place: int, columns: slice, rows: slice) -> Tensor:
             prime = self.primes[place]
 
             def residues(block: Tensor) -> Tensor:
@@ -156,7 +157,7 @@ class Field:
     def as_factor(self, numbers: Residues) -> Factor:
         """Residues as a factor."""
 
-        def part(place: int, rows: slice, columns: slice) -> Tensor:
+        def part(place: int, columns: slice, rows: slice) -> Tensor:
             prime = self.primes[place]
             return in_blocks(numbers.values[place][..., rows, columns], lambda block: centred(block, prime))
 
@@ -265,9 +266,9 @@ class Field:
             limbs = (*first.shape[:axis], 1, *first.shape[axis:])
             *_, products = op(torch.empty(limbs, device="meta"), torch.empty(second.shape, device="meta"))
             return torch.empty(0, *products[-1].shape, dtype=torch.int32)
-        parts = [lambda place, at, of=each: of.part(place, slice(None), at) for each in (first, second)]
+        ours, theirs = (partial(each.part, rows=slice(None)) for each in (first, second))
         halvings = first.halvings + second.halvings
-        return bilinear(*parts, self.primes, self.bits, terms, op, axis, columns, halvings)
+        return bilinear(ours, theirs, self.primes, self.bits, terms, op, axis, columns, halvings)
 
     def reduced(self, sums: Tensor) -> Tensor:
         """Sums of residues in int64, for each prime, as residues."""

@@ -1,5 +1,6 @@
 """Are two networks the same formula of the input? One call of each over a product of secret prime fields."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.equality.fingerprint.chance import FEWEST, MOST, WANTED, log2_chance, primes_needed
-from conv2attn.equality.fingerprint.evaluation import PlainRun, fingerprint, plain_run, same_outputs
+from conv2attn.equality.fingerprint.evaluation import fingerprint, plain_run, same_outputs
 from conv2attn.equality.fingerprint.field import Field, Progress
 from conv2attn.equality.fingerprint.repeated_calls import CLOSE, Network, after_another, called, far, leaves_of
 from conv2attn.equality.fingerprint.ring import Undecided
@@ -107,9 +108,11 @@ def identify(
         large = max(map(stored_numbers, (ours, theirs))) > LARGE
         alone = not primes and (large or far(watched[0][1], watched[1][1], CLOSE))
         field = Field(1, min(bits, FIRST_BITS), progress) if alone else Field(primes or FEWEST, bits, progress)
-        # Those whose numbers are the same bit for bit are hardly ever told apart, so a count is enough beforehand.
-        if alone and alike(watched[0][1], watched[1][1]) and (counted := counted_alone(ours, images, plain[0])):
-            field = sufficient(counted, bits, progress) or field
+        # Those whose numbers are the same bit for bit are hardly ever told apart, so a count without primes is enough.
+        # Without residues less is known of numbers, so that it may be undecided where the formulas are not.
+        with suppress(Undecided):
+            if alone and alike(watched[0][1], watched[1][1]) and agree(counted := Field(0, bits)):
+                field = sufficient(counted, bits, progress) or field
         same = agree(field)
         if same and primes is None and log2_chance(field, field.count) > WANTED:
             enough = sufficient(field, bits, progress)
@@ -134,17 +137,6 @@ def identify(
     chance = log2_chance(field, field.count) if same else None
     mode = mode_in_words(first, second) + field.masked * ", with scores of attention within +-1e29"
     return Identification(same, size, "", chance, primes=field.count, mode=mode, **counted)
-
-
-def counted_alone(network: Network, images: Tensor, plain: PlainRun) -> Field | None:
-    """Degree, height and values of the formula of two such networks; None where they are not known without primes."""
-    field = Field(0)
-    try:
-        fingerprint(network, images, field, plain)
-    except Undecided:  # what is known of numbers may follow from residues, of which there are none
-        return None
-    field.oracle_values *= 2
-    return field
 
 
 def sufficient(counted: Field, bits: int, progress: Progress | None) -> Field | None:

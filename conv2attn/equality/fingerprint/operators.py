@@ -41,8 +41,9 @@ def compute(run: Any, func: Any, base: str, args: Any, kwargs: Any) -> Any:
         Undecided: nothing sound is known of it.
     """
     bound = named_arguments(func, args, kwargs)
-    if "scale" in bound and bound["scale"] is None and "query" in bound:
-        bound["scale"] = 1 / math.sqrt(bound["query"].shape[-1])  # what attention takes, so that it is one question
+    if "scale" in bound and "query" in bound:  # of attention, as the number that it is there: so it is one question
+        scale = 1 / math.sqrt(bound["query"].shape[-1]) if bound["scale"] is None else bound["scale"]
+        bound["scale"] = torch.tensor(scale, dtype=bound["query"].dtype).item()
     returns = func._schema.returns
     if not returns or any("Tensor" not in str(each.type) for each in returns):
         raise Undecided("numbers that depend on the input are read")

@@ -88,12 +88,12 @@ class Factor:
         shape: of the numbers.
         known: what is known of them; its residues are not read.
         part: the residues of `2^halvings` times the numbers modulo the prime at a place, in float64 and around 0: those
-            of some places of the last two axes.
+            at some places, `columns` of the last axis and `rows` of the one before.
     """
 
     shape: tuple[int, ...]
     known: Residues
-    part: Callable[[int, slice, slice], Tensor]
+    part: Callable[..., Tensor]
     halvings: int = 0
 
     @property
@@ -102,7 +102,9 @@ class Factor:
         *rest, rows, columns = self.shape
         part = self.part
         return replace(
-            self, shape=(*rest, columns, rows), part=lambda place, rows, columns: part(place, columns, rows).mT
+            self,
+            shape=(*rest, columns, rows),
+            part=lambda place, columns, rows: part(place, columns=rows, rows=columns).mT,
         )
 
 

@@ -1,13 +1,17 @@
 """Operators that both networks ask for are computed once, and nothing that is found depends on it."""
 
 import copy
+import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
 from equality.fingerprint.cases import DIFFERENT, EQUAL, IMAGE
 from torch import nn
 
 from conv2attn.equality.fingerprint import answers, field, identify
+
+identification = sys.modules["conv2attn.equality.fingerprint.identify"]  # the package has a function of this name
 
 
 def network():
@@ -31,6 +35,58 @@ def test_the_products_of_two_networks_of_the_same_operators_are_computed_once(pr
     model = network()
     assert identify(model, copy.deepcopy(model), IMAGE, primes=4).equal
     assert len(products) == 2
+
+
+class Attention(nn.Module):
+    """Tokens, 12 wide, whose queries, keys and values are one product or three."""
+
+    def __init__(self, fused, **options):
+        super().__init__()
+        torch.manual_seed(1)
+        weights = torch.randn(36, 12)
+        parts = [weights] if fused else [each.clone() for each in weights.chunk(3)]
+        self.weights, self.options = nn.ParameterList(parts), options
+
+    def forward(self, image):
+        tokens = image.flatten(2)[..., :12]
+        products = [tokens @ each.T for each in self.weights]
+        parts = products if len(products) == 3 else products[0].chunk(3, -1)
+        query, key, value = (each.unflatten(-1, (2, 6)).transpose(1, 2) for each in parts)
+        return F.gelu(F.scaled_dot_product_attention(query, key, value, **self.options))
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_columns_of_products_and_fused_attention_are_computed_once(products, fused):
+    first, second = Attention(fused), Attention(not fused, scale=6**-0.5, is_causal=False)
+    found = identify(first, second, IMAGE, primes=4)
+    assert found.equal, found
+    # The second has answers of the first, whose weights are of no smaller height where they are one.
+    assert len(products) == 3 or not fused
+    with torch.no_grad():
+        second.weights[-1][-1, -1] += 1e-3
+    assert identify(first, second, IMAGE, primes=4).equal is False
+
+
+def test_large_networks_of_the_same_bits_are_counted_without_primes(monkeypatch):
+    fields, begin = [], identification.Field
+
+    def made(count, bits=31, progress=None):
+        fields.append((count, bits))
+        return begin(count, bits, progress)
+
+    monkeypatch.setattr(identification, "LARGE", 0)
+    monkeypatch.setattr(identification, "Field", made)
+    model = network()
+    found = identify(model, copy.deepcopy(model), IMAGE)
+    assert found.equal
+    assert found.log2_chance <= -40
+    assert [count for count, _ in fields] == [1, 0, found.primes]
+    assert fields[-1] == (found.primes, found.bits)
+    with torch.no_grad():
+        (other := copy.deepcopy(model))[0].bias[0] += 1e-3
+    fields.clear()
+    assert identify(model, other, IMAGE).equal is False
+    assert fields == [(1, 20)]
 
 
 def test_a_changed_weight_is_computed_again_and_what_follows_too(products):

@@ -67,7 +67,7 @@ def test_residues_have_four_bytes_and_weights_are_never_modulo_all_primes(monkey
 
     for name in ("empty", "empty_like"):
         monkeypatch.setattr(torch, name, counted(getattr(torch, name)))
-    part = field.factor(weights).part(3, slice(None), slice(8))
+    part = field.factor(weights).part(3, columns=slice(None), rows=slice(8))
     assert max(made) == part.nbytes == 8 * 8 * 64
 
 
@@ -77,7 +77,8 @@ def test_answers_hold_no_more_than_their_room(room, monkeypatch):
 
     def counted(field):
         held = [each for answer in field.answers.answers.values() for each in answers.tree_leaves(answer.made)]
-        fields.append(sum(each.residues.values.numel() for each in held))
+        columns = {id(values): values for each in field.answers.columns.values() for values, _ in each.values()}
+        fields.append(sum(each.numel() for each in (*(each.residues.values for each in held), *columns.values())))
         forget(field)
 
     monkeypatch.setattr(answers, "MOST_HELD", room)
