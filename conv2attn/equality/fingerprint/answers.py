@@ -99,9 +99,11 @@ class Answers:
                 self.room -= values.numel()
                 held.update({each: (values, place) for place, each in enumerate(hashes)})
             return values
-        parts = [list(group) for _, group in groupby((held[each] for each in hashes), lambda entry: id(entry[0]))]
-        chosen = [part[0][0].index_select(-1, torch.tensor([place for _, place in part])) for part in parts]
-        return chosen[0] if len(chosen) == 1 else torch.cat(chosen, -1)
+        # Columns that lie side by side are one slice, as those of a product that was cut in three.
+        runs = groupby(enumerate(map(held.__getitem__, hashes)), lambda each: (id(each[1][0]), each[1][1] - each[0]))
+        parts = [[entry for _, entry in run] for _, run in runs]
+        slices = [part[0][0][..., part[0][1] : part[-1][1] + 1] for part in parts]
+        return slices[0] if len(slices) == 1 else torch.cat(slices, -1)
 
     def answer(self, run: Any, base: str, operator: str, arguments: Any, form: Any, anew: Callable[[], Any]) -> Any:
         """What an operator returns: as before where it was asked before, else `anew`.
