@@ -170,11 +170,24 @@ def test_networks_whose_numbers_differ_are_told_apart_by_one_prime():
     assert told == [(1, 1, "formulas modulo 1 prime")] * 2
 
 
-def test_a_large_network_is_asked_by_one_prime_first():
-    """A fold of it, whose numbers agree, is then another formula at a third of the price."""
+class Halves(nn.Module):
+    """A layer whose sum is formed in two halves, so that it rounds otherwise."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, tokens):
+        halves = zip(tokens.chunk(2, 1), self.layer.weight.chunk(2, 1), strict=True)
+        return sum(half @ weight.T for half, weight in halves) + self.layer.bias
+
+
+@pytest.mark.parametrize(
+    ("another", "primes"), [(Halves, ["1 prime", "3 primes"]), (lambda layer: nn.Sequential(layer), ["3 primes"])]
+)
+def test_a_large_network_of_other_bits_is_asked_by_one_prime_first(another, primes):
+    """A fold of it, whose numbers agree but for rounding, is then another formula at a third of the price."""
     told = []
-    network = nn.Linear(1001, 1000)
-    other = nn.Sequential(network, nn.Identity())
-    image = torch.rand(1, 1001, generator=torch.Generator().manual_seed(0))
-    assert identify(network, other, image, progress=lambda *words: told.append(words)).equal
-    assert list(dict.fromkeys(words for *_, words in told)) == ["formulas modulo 1 prime", "formulas modulo 3 primes"]
+    network, image = nn.Linear(1001, 1000), torch.rand(1, 1001, generator=torch.Generator().manual_seed(0))
+    assert identify(network, another(network), image, progress=lambda *words: told.append(words)).equal
+    assert list(dict.fromkeys(words for *_, words in told)) == [f"formulas modulo {each}" for each in primes]
