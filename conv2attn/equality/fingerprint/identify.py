@@ -111,8 +111,8 @@ def identify(
         # Those whose numbers are the same bit for bit are hardly ever told apart, so a count without primes is enough.
         # Without residues less is known of numbers, so that it may be undecided where the formulas are not.
         with suppress(Undecided):
-            if alone and alike(watched[0][1], watched[1][1]) and agree(counted := Field(0, bits)):
-                field = sufficient(counted, bits, progress) or field
+            if alone and alike(watched[0][1], watched[1][1]) and agree(without := Field(0, bits)):
+                field = sufficient(without, bits, progress) or field
         same = agree(field)
         if same and primes is None and log2_chance(field, field.count) > WANTED:
             enough = sufficient(field, bits, progress)
