@@ -137,12 +137,12 @@ def matmul(
     """
     field.usable(a.known, "a product of matrices")
     field.usable(b.known, "a product of matrices")
-    values = held(lambda: product(field, a, b))
+    values = held(lambda: summed_products(field, a, b))
     sign = min(NOT_NEGATIVE, a.known.sign, b.known.sign)
     return Residues(values, None, True, sign, **product_facts(a.known, b.known, a.shape[-1]))
 
 
-def product(field: Field, a: Factor, b: Factor) -> Tensor:
+def summed_products(field: Field, a: Factor, b: Factor) -> Tensor:
     """The residues of the product of matrices."""
     terms = a.shape[-1]
     sums = pieces(terms, 1, field.bits)
