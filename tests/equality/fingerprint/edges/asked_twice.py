@@ -13,6 +13,8 @@ from conv2attn.equality.fingerprint import answers, field, identify
 
 identification = sys.modules["conv2attn.equality.fingerprint.identify"]  # the package has a function of this name
 
+WEIGHT = torch.arange(16.0).view(8, 2)
+
 
 def network():
     torch.manual_seed(2)
@@ -115,6 +117,8 @@ def test_all_that_is_found_is_the_same_where_nothing_is_held(pair, monkeypatch):
         (lambda x: torch.cat([x, x + 1]), lambda x: torch.cat([x + 1, x])),
         (lambda x: x * torch.ones(8), lambda x: x * torch.full((8,), 1 + 2.0**-20)),
         (lambda x: x.add_(1), lambda x: x + 1),
+        (lambda x: x @ WEIGHT, lambda x: (x + 1) @ WEIGHT),
+        (lambda x: x @ WEIGHT, lambda x: x @ WEIGHT.flip(1)),
     ],
 )
 def test_operators_that_differ_in_one_argument_are_two_questions(pair):
