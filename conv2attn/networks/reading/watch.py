@@ -325,8 +325,8 @@ class Watch(TorchFunctionMode):
             attention, value = (right.mT, left.mT) if turned else (left, right)
             trail = second if turned else first
             assert trail is not None
-            # Without a softmax only rows that sum to one are taken: any other product of activations would be
-            # attention.
+            # Without a softmax only rows of shares are taken (one in all, or less beside a sink): any other product of
+            # activations would be attention.
             if (trail.softmaxes and not one_for_all) or shares(attention):
                 return self.weighed(attention, value, trail, turned, factors, result)
             if not trail.softmaxes and not one_for_all and self.operands(attention, products=trail.products):
