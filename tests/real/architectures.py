@@ -1,8 +1,11 @@
 """Architectures of timm and transformers with random weights, and what is read of each: docs/architectures.md.
 
-`python tests/real/architectures.py` writes the page, in about a quarter of an hour.
+What begins as a constant (gains, biases, scales of layers, running statistics) is drawn at random: as it begins, a
+network has no biases and its layers of scale 1e-5 say nothing, which is not so of a trained one.
+`python tests/real/architectures.py` writes the page, in about half an hour; with names behind it, prints their rows.
 """
 
+import sys
 from pathlib import Path
 
 import conftest  # noqa: F401
@@ -77,6 +80,23 @@ TIMM = {
     "vit_relpos_small_patch16_224": ({"depth": 2}, 224),
     "vit_base_patch16_siglip_224": ({"depth": 2, "embed_dim": 192, "num_heads": 3}, 224),
     "resnet50_clip": ({}, 224),
+    "beitv2_base_patch16_224": ({"depth": 2, "embed_dim": 192, "num_heads": 3}, 224),
+    "eca_halonext26ts": ({}, 256),
+    "efficientvit_l1": ({}, 224),
+    "flexivit_small": ({"depth": 2}, 240),
+    "hieradet_small": ({}, 224),
+    "mobilenetv4_hybrid_medium": ({}, 224),
+    "shvit_s1": ({}, 224),
+    "swiftformer_xs": ({}, 224),
+    "swin_s3_tiny_224": (
+        {"depths": (2, 2, 2), "embed_dim": 24, "num_heads": (3, 6, 12), "window_size": (7, 7, 14)},
+        224,
+    ),
+    "vit_base_patch16_rope_reg1_gap_256": ({"depth": 2, "embed_dim": 192, "num_heads": 3}, 256),
+    "vit_pe_core_tiny_patch16_384": ({"depth": 2}, 384),
+    "vit_small_patch16_dinov3": ({"depth": 2}, 256),
+    "vit_small_r26_s32_224": ({"depth": 2}, 224),
+    "vitamin_small_224": ({}, 224),
 }
 TRANSFORMERS = {
     "ViT": lambda: (tr.ViTModel(tr.ViTConfig(**SMALL)), image(1, 3, 224, 224)),
@@ -247,12 +267,92 @@ TRANSFORMERS = {
         image(1, 400),
     ),
     "AST": lambda: (tr.ASTModel(tr.ASTConfig(**SMALL, max_length=64, num_mel_bins=32)), image(1, 64, 32)),
+    "HuBERT": lambda: (
+        tr.HubertModel(
+            tr.HubertConfig(
+                **SMALL,
+                conv_dim=[32] * 3,
+                conv_stride=[5, 2, 2],
+                conv_kernel=[10, 3, 3],
+                num_feat_extract_layers=3,
+                num_conv_pos_embeddings=4,
+                num_conv_pos_embedding_groups=4,
+            )
+        ),
+        image(1, 400),
+    ),
+    "BLIP vision": lambda: (tr.BlipVisionModel(tr.BlipVisionConfig(**SMALL, image_size=64)), image(1, 3, 64, 64)),
+    "Data2Vec vision": lambda: (
+        tr.Data2VecVisionModel(tr.Data2VecVisionConfig(**SMALL, image_size=64)),
+        image(1, 3, 64, 64),
+    ),
+    "DINOv3 ViT": lambda: (tr.DINOv3ViTModel(tr.DINOv3ViTConfig(**SMALL, image_size=64)), image(1, 3, 64, 64)),
+    "ViViT": lambda: (
+        tr.VivitModel(tr.VivitConfig(**SMALL, image_size=64, num_frames=4)),
+        image(1, 4, 3, 64, 64),
+    ),
+    "CANINE": lambda: (tr.CanineModel(tr.CanineConfig(**SMALL)), IDS),
+    "CLIP text": lambda: (tr.CLIPTextModel(tr.CLIPTextConfig(**SMALL)), IDS),
+    "ESM": lambda: (tr.EsmModel(tr.EsmConfig(**SMALL, vocab_size=33, pad_token_id=1, mask_token_id=32)), IDS),
+    "ModernBERT": lambda: (tr.ModernBertModel(tr.ModernBertConfig(**SMALL, pad_token_id=0)), IDS),
+    "RoFormer": lambda: (tr.RoFormerModel(tr.RoFormerConfig(**SMALL)), IDS),
+    "GPT-J": lambda: (tr.GPTJModel(tr.GPTJConfig(n_embd=48, n_layer=2, n_head=3, rotary_dim=16)), IDS),
+    "GPT-Neo": lambda: (
+        tr.GPTNeoModel(
+            tr.GPTNeoConfig(
+                hidden_size=48, num_layers=2, num_heads=3, attention_types=[[["global", "local"], 1]], window_size=4
+            )
+        ),
+        IDS,
+    ),
+    "GPT-OSS": lambda: (
+        tr.GptOssModel(
+            tr.GptOssConfig(
+                **(SMALL | {"num_attention_heads": 4}), num_key_value_heads=2, head_dim=16, num_local_experts=4
+            )
+        ),
+        IDS,
+    ),
+    "Mixtral": lambda: (
+        tr.MixtralModel(
+            tr.MixtralConfig(**(SMALL | {"num_attention_heads": 4}), num_key_value_heads=2, num_local_experts=4)
+        ),
+        IDS,
+    ),
+    "Phi": lambda: (tr.PhiModel(tr.PhiConfig(**SMALL)), IDS),
+    "Qwen3": lambda: (
+        tr.Qwen3Model(tr.Qwen3Config(**(SMALL | {"num_attention_heads": 4}), num_key_value_heads=2, head_dim=16)),
+        IDS,
+    ),
+    "Gemma 2": lambda: (
+        tr.Gemma2Model(tr.Gemma2Config(**(SMALL | {"num_attention_heads": 4}), num_key_value_heads=2, head_dim=16)),
+        IDS,
+    ),
+    "BART": lambda: (
+        tr.BartModel(
+            tr.BartConfig(
+                d_model=48,
+                encoder_layers=2,
+                decoder_layers=2,
+                encoder_attention_heads=3,
+                decoder_attention_heads=3,
+                encoder_ffn_dim=96,
+                decoder_ffn_dim=96,
+            )
+        ),
+        {"input_ids": IDS, "decoder_input_ids": IDS[:, :8]},
+    ),
+    "T5": lambda: (
+        tr.T5Model(tr.T5Config(d_model=48, d_kv=16, d_ff=96, num_layers=2, num_heads=3)),
+        {"input_ids": IDS, "decoder_input_ids": IDS[:, :8]},
+    ),
 }
 NO_SOFTMAX = "no softmax over keys was seen"
 COLUMNS = ("architecture", "library", "layers", "placed", "replayed", "replay", "why not")
 HEAD = """# Architectures that are read
 
-Written by `python tests/real/architectures.py`: random weights, small configurations, one image of noise or 16 ids.
+Written by `python tests/real/architectures.py`: random weights (what begins as a constant, and running statistics, are
+drawn too), small configurations, one image of noise or 16 ids.
 *Placed* are layers of which the run shows where in the input each query and key lies, *replayed* those whose output is
 `sum_h A_h x M_h^T + b` under random attention ([how](heads.md#how-a-network-is-read)); `replay` is the worst of these.
 
@@ -273,13 +373,25 @@ def built(name):
     torch.manual_seed(0)
     if name in TRANSFORMERS:
         network, inputs = TRANSFORMERS[name]()
-        return network.eval(), inputs
-    options, side = TIMM[name]
-    network = timm.create_model(name, pretrained=False, **options).eval()
-    if name.startswith("levit"):  # begins with norms of weight zero behind attention without a residual: a constant
-        for norm in filter(lambda each: isinstance(each, torch.nn.BatchNorm1d), network.modules()):
-            torch.nn.init.ones_(norm.weight)
-    return network, image(1, 3, side, side)
+    else:
+        options, side = TIMM[name]
+        network, inputs = timm.create_model(name, pretrained=False, **options), image(1, 3, side, side)
+    draw_constants(network)
+    return network.eval(), inputs
+
+
+@torch.no_grad()
+def draw_constants(network):
+    """Gives random numbers to parameters of one value and to the statistics of norms."""
+    for weight in network.parameters():
+        if weight.is_floating_point() and weight.numel() > 1 and weight.min() == weight.max():
+            # Scales of layers begin at 1e-5 and grow to about a tenth; gains stay near what they begin with.
+            small = weight.flatten()[0].abs() < 0.1
+            weight.copy_(0.1 * torch.randn_like(weight) if small else weight * (0.5 + torch.rand_like(weight)))
+    for module in network.modules():
+        if getattr(module, "running_var", None) is not None:
+            module.running_mean.normal_(0, 0.1)
+            module.running_var.uniform_(0.5, 2)
 
 
 def row_of(name):
@@ -322,8 +434,11 @@ def page(rows):
 
 
 def main():
-    """Writes the page."""
-    PAGE.write_text(page([row_of(name) for name in [*TRANSFORMERS, *TIMM]]))
+    """Writes the page, or prints the rows of the named architectures."""
+    if names := sys.argv[1:]:
+        print(markdown_table(COLUMNS, map(row_of, names)))
+    else:
+        PAGE.write_text(page([row_of(name) for name in [*TRANSFORMERS, *TIMM]]))
 
 
 if __name__ == "__main__":
