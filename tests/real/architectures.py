@@ -1,7 +1,7 @@
 """Architectures of timm and transformers with random weights, and what is read of each: docs/architectures.md.
 
-What begins as a constant (gains, biases, scales of layers, running statistics) is drawn at random: as it begins, a
-network has no biases and its layers of scale 1e-5 say nothing, which is not so of a trained one.
+What begins as a constant (gains, biases, scales of layers) is drawn at random, and statistics of norms are measured: as
+it begins, a network has no biases and its layers of scale 1e-5 say nothing, which is not so of a trained one.
 `python tests/real/architectures.py` writes the page, in about half an hour; with names behind it, prints their rows.
 """
 
@@ -351,8 +351,8 @@ NO_SOFTMAX = "no softmax over keys was seen"
 COLUMNS = ("architecture", "library", "layers", "placed", "replayed", "replay", "why not")
 HEAD = """# Architectures that are read
 
-Written by `python tests/real/architectures.py`: random weights (what begins as a constant, and running statistics, are
-drawn too), small configurations, one image of noise or 16 ids.
+Written by `python tests/real/architectures.py`: random weights (what begins as a constant is drawn too, and
+statistics of norms are measured), small configurations, one image of noise or 16 ids.
 *Placed* are layers of which the run shows where in the input each query and key lies, *replayed* those whose output is
 `sum_h A_h x M_h^T + b` under random attention ([how](heads.md#how-a-network-is-read)); `replay` is the worst of these.
 
@@ -377,21 +377,30 @@ def built(name):
         options, side = TIMM[name]
         network, inputs = timm.create_model(name, pretrained=False, **options), image(1, 3, side, side)
     draw_constants(network)
+    if torch.is_tensor(inputs) and inputs.is_floating_point():
+        measure_statistics(network, inputs)
     return network.eval(), inputs
 
 
 @torch.no_grad()
 def draw_constants(network):
-    """Gives random numbers to parameters of one value and to the statistics of norms."""
+    """Gives random numbers to parameters that begin with one value."""
     for weight in network.parameters():
         if weight.is_floating_point() and weight.numel() > 1 and weight.min() == weight.max():
             # Scales of layers begin at 1e-5 and grow to about a tenth; gains stay near what they begin with.
             small = weight.flatten()[0].abs() < 0.1
             weight.copy_(0.1 * torch.randn_like(weight) if small else weight * (0.5 + torch.rand_like(weight)))
+
+
+@torch.no_grad()
+def measure_statistics(network, inputs):
+    """Gives batch norms the statistics of three images: with other ones a signal fades from norm to norm."""
+    network.eval()
     for module in network.modules():
-        if getattr(module, "running_var", None) is not None:
-            module.running_mean.normal_(0, 0.1)
-            module.running_var.uniform_(0.5, 2)
+        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and module.track_running_stats:
+            module.momentum = None
+            module.train()
+    network(torch.cat([inputs, inputs.flip(-1), inputs.roll(1, -1)]))
 
 
 def row_of(name):
