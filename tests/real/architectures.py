@@ -281,7 +281,10 @@ TRANSFORMERS = {
         ),
         image(1, 400),
     ),
-    "BLIP vision": lambda: (tr.BlipVisionModel(tr.BlipVisionConfig(**SMALL, image_size=64)), image(1, 3, 64, 64)),
+    "BLIP vision": lambda: (
+        tr.BlipVisionModel(tr.BlipVisionConfig(**SMALL, image_size=64, initializer_range=0.02)),
+        image(1, 3, 64, 64),
+    ),
     "Data2Vec vision": lambda: (
         tr.Data2VecVisionModel(tr.Data2VecVisionConfig(**SMALL, image_size=64)),
         image(1, 3, 64, 64),
