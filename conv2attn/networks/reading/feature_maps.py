@@ -5,18 +5,20 @@ is made. Noise on that map tells the cell to rounding. Where the cells of a map 
 of their tokens: each has to stand behind its neighbour in the image, and in line with its row.
 """
 
+import math
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
-from math import prod
+from tempfile import SpooledTemporaryFile
 
 import torch
 from torch import Tensor
 
 from conv2attn.networks.reading.attended import Silence
 from conv2attn.networks.reading.perturbed import Perturbed
-from conv2attn.networks.reading.places import BLURRED, Places, places_by
-from conv2attn.networks.reading.responses import Call, Shape
+from conv2attn.networks.reading.places import BLURRED, IN_MEMORY, Places, places_by
+from conv2attn.networks.reading.responses import EPSILON, Call, Key, Response, Runs, Shape
 
 MOST_MAPS = 4
 """How many feature maps in front of an attention are asked."""
@@ -24,6 +26,8 @@ LIKE = 0.7
 """Correlation of the places of cells in the image with their numbers on a map, along one axis, at least."""
 NEAR = 0.3
 """How far a token may be from its place in a part of the image by its centre, in sides of the part."""
+CUTS, GOLDEN = 12, (math.sqrt(5) - 1) / 2
+"""Cuts of an image by which cells of its parts are put in order, and how they are spread."""
 SURE = 5.0
 """Standard errors by which a centre may be off by chance."""
 
@@ -45,16 +49,19 @@ def by_maps(perturbed: Perturbed, found: dict[Call, dict[str, Places]], rule: Si
         for shape, numbers in groups.items():
             # All maps of a shape are asked at once. A token that several of them reach is on one cell of each, the
             # same, or it is on none.
-            answers = places_by(perturbed.at_maps(numbers, shape), rule)
+            answers, parts = places_by(perturbed.at_maps(numbers, shape), rule), shape[0] // perturbed.images
+            placed = dict[Key, Places]()
             for call, role in list(left):
                 exact = answers.get(call, {}).get(role)
                 blurred, place = found[call][role], None
                 if exact is not None and not exact.why:
-                    whole = in_whole(exact, blurred, shape[0] // perturbed.images)
+                    whole = in_whole(exact, blurred, parts)
                     place = None if whole is None else in_image(whole, blurred)
                 if place is not None:
-                    found[call][role] = place
-                    left.remove((call, role))
+                    placed[call, role] = place
+            for call, role in set(placed) if parts == 1 else in_order(perturbed, placed, rule):
+                found[call][role] = placed[call, role]
+                left.remove((call, role))
     return found
 
 
@@ -68,10 +75,46 @@ def in_whole(exact: Places, blurred: Places, parts: int) -> Places | None:
         of_part = blurred.centre[..., -count:] * torch.tensor(factors) - exact.centre
         part, live = of_part.nan_to_num().round().long(), ~of_part.isnan()
         fits = ((of_part - part).abs() < NEAR) & (part >= 0) & (part < torch.tensor(factors))
-        if prod(factors) in (1, parts) and bool(fits[live].all()):
+        if math.prod(factors) in (1, parts) and bool(fits[live].all()):
             at = torch.where(live, part * sides + exact.at, -1)
             return replace(exact, at=at, sides=tuple((sides * torch.tensor(factors)).tolist()))
     return None
+
+
+def in_order(perturbed: Perturbed, placed: Mapping[Key, Places], rule: Silence) -> set[Key]:
+    """Those whose cells stand in the order of the image: what lies before a cut of it reaches their first cells alone.
+
+    Centres alone do not tell two crops that overlap from two halves, or from heads.
+    """
+    shape = perturbed.shape
+    assert shape is not None
+    cut_axes, right = list[int](), set(placed)
+    noise = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * EPSILON
+    with SpooledTemporaryFile(IN_MEMORY) as file:
+        runs = Runs(file, perturbed, rule)
+        runs.add(noise)
+        for axis in sorted({axis for each in placed.values() for axis in each.axes}):
+            for number in range(1, CUTS + 1):
+                # Shares of the golden ratio fall at no multiple of a cell, whatever the cells are.
+                cut = 1 + int((shape[axis] - 1) * (number * GOLDEN % 1))
+                before = torch.arange(shape[axis]) < cut
+                runs.add(noise * before.reshape([-1 if each == axis else 1 for each in range(len(shape))]))
+                cut_axes.append(axis)
+        for key, (own, change, *cuts) in runs.tokens(*range(runs.count)):
+            if key not in placed:
+                continue
+            place, live = placed[key], Response.of(own, change, {}, shape).live
+            for axis in place.axes:
+                cell, parted = place.at[..., place.axes.index(axis)], False
+                for cut_axis, cut_change in zip(cut_axes, cuts, strict=True):
+                    reached = Response.of(own, cut_change, {}, shape).live & live
+                    if cut_axis == axis and reached.any() and (live & ~reached).any():
+                        parted = True
+                        if cell[reached].max() >= cell[live & ~reached].min():
+                            right.discard(key)
+                if not parted:
+                    right.discard(key)
+    return right
 
 
 def in_image(exact: Places, blurred: Places) -> Places | None:

@@ -427,6 +427,13 @@ class Halved(Layer):
         return super().forward(self.maps(halves).flatten(2).mT, SIDES)
 
 
+class Crops(nn.Conv2d):
+    """Patches of 2x2 pixels of two crops of an image, one pixel apart, on the batch axis."""
+
+    def forward(self, image):
+        return super().forward(torch.cat([image[..., :12, :12], image[..., 1:13, 1:13]]))
+
+
 class ByHead(Layer):
     """Each head has a padded convolution of its channels, on the batch axis."""
 
@@ -648,3 +655,16 @@ def test_blurred_tokens_lie_alike_in_all_images_or_are_refused(attend, reason):
     network.patch = nn.Sequential(nn.Conv2d(3, WIDTH, 3, 2, 1), nn.GELU(), nn.Conv2d(WIDTH, WIDTH, 3, 2, 1))
     (read,) = ask_attention(network, torch.randn(2, 3, 16, 16)).reads()
     assert reason in read.unplaced if reason else read.tokens.sides == (4, 4)
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_overlapping_crops_of_an_image_are_no_heads_of_one_place(planted, monkeypatch):
+    """Planted by centres alone, which are near enough to one place: the heads of both crops are heads of one layer."""
+    if planted:
+        monkeypatch.setattr("conv2attn.networks.reading.feature_maps.in_order", lambda _, placed, __: set(placed))
+    torch.manual_seed(1)
+    network = Network(lambda layer, tokens: layer(tokens, None), Layer()).eval()
+    network.patch = Crops(3, WIDTH, 2, 2)
+    reads = ask_attention(network, torch.randn(1, 3, 16, 16)).reads()
+    placed = [each.attention.shape[1] for each in reads if not each.unplaced]
+    assert placed == ([2 * HEADS] if planted else [])
