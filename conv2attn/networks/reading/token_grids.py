@@ -20,7 +20,7 @@ APART = "its queries and keys stand on different parts of the input"
 VALUES_APART = "its keys and values stand on different parts of the input"
 DIFFERENT_ORDERS = "its heads have their tokens in different orders"
 BETWEEN = "its queries stand between its keys"
-ONE_SIDE = "more tokens without a place stand among its keys than among its queries, or fewer (memory, bias_k)"
+ONE_SIDE = "more tokens without a place stand among its keys than among its queries, or fewer (memory, bias_k, padding)"
 
 
 @final
