@@ -154,8 +154,10 @@ class Comparison:
             parting = [] if self.modes() else [foreign or self.compared_sections()]
             return [*self.modes(), self.numbers, *parting, self.structure, *found]
         numbers = [self.numbers] if self.apart.trouble else []
+        # Layers that hold, in the same code, decide alone: a formula takes hundreds of calls and says no more.
         if same and not self.left_undecided:
             return [self.structure, *numbers, *found]
+        # A hook on all modules may change any result, and formulas and sections run modules of their own.
         if not hooks_on_all_modules():
             formula = self.formula()
             if formula.verdict is Verdict.HOLDS:
@@ -308,6 +310,7 @@ class Comparison:
             return self.specimen
         two, three = (self.specimen.several_images(count) for count in (2, 3))
         of_two, of_three = ([operators_called(each, few.inputs) for each in self.networks] for few in (two, three))
+        # A branch on a batch of two shows in which operators run, before any number is compared.
         if None not in of_three and of_two != of_three:
             return three
         if None not in of_two:

@@ -96,6 +96,7 @@ def recheck_certificate(
         derive: derives the certificate of both networks anew.
         kept: the input that shows a refutation, if it was saved: then nothing else is needed to refute again.
     """
+    # A kept input refutes by itself: nothing of the document is believed, so nothing else has to be derived.
     if body["verdict"] == Verdict.REFUTED.value and kept is not None and (shown := shown_again(networks, kept)):
         return Recheck(path, body["verdict"], (), shown=shown)
     anew = derive()
@@ -185,6 +186,7 @@ def identified_at(
     first, second = networks
     own = first_weight(first)
     like = torch.empty(0, device="cpu") if own is None else own.detach()
+    # A size that nobody chose shows code that was written for the size of the certificate; a network may refuse it.
     drawn = (size[0], *(min(side, MOST_PIXELS) - secrets.randbelow(4) for side in size[1:]))
     for each in (drawn, size) if min(drawn) > 0 else (size,):
         images = torch.rand(1, *each, device="cpu").to(like)
