@@ -30,6 +30,8 @@ OFF = 0.01
 
 NEAR_BLOCK = 0.05
 """A centre at most this share of a block from the centre of a block is in it."""
+NEAR_CELL = 0.25
+"""A centre at most this share of a cell from the centre of a cell may be of this cell alone."""
 WIDE = 0.1
 """A token that depends on a block of several cells spreads at least over this share of a cell."""
 
@@ -85,12 +87,20 @@ class Response:
 
         The ramp is constant within a block, so that such a token has spread 0 up to rounding, whatever its weights are.
         """
-        # Where a response is not linear, numbers are off, and fit coarser blocks alone; but a token of one cell spreads
-        # over no block.
-        spread = side * float(self.spreads[axis][self.live].median()) if block > 1 and self.live.any() else WIDE
         at = numbered(change, ramped, side // block, NEAR_BLOCK)
-        if change.shape[-1] > 1 and spread >= WIDE and bool((at[self.live] >= 0).all()):
+        one_cell = block > 1 and self.is_of_cells(axis, side)
+        if change.shape[-1] > 1 and not one_cell and bool((at[self.live] >= 0).all()):
             self.blocks.setdefault(axis, {})[block] = side // block, at
+
+    def is_of_cells(self, axis: int, side: int) -> bool:
+        """Whether each live token is of one cell along an axis, as far as responses tell that are not linear.
+
+        Numbers are off there, and fit coarser blocks alone; but a token of one cell spreads over no block, and its
+        centre is near that of a cell. Where queries have one direction, nothing spreads, and centres are anywhere.
+        """
+        spread, centre = (side * each[axis][self.live] for each in (self.spreads, self.centres))
+        off = (centre - 0.5 - (centre - 0.5).round()).abs()
+        return bool(spread.numel()) and float(spread.median()) < WIDE and float(off.max()) < NEAR_CELL
 
     def fitting(self, axis: int) -> tuple[int, Tensor] | None:
         """The number of the smallest blocks of which each live token is one, and which; None if there are none."""
