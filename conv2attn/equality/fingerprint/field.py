@@ -136,8 +136,9 @@ class Field:
         numbers, mark, known = self.read(numbers)
         self.usable(known.but(mark=mark), "a product")
         # Most weights are whole below 2^52 once they are doubled often enough, so that a remainder in float64 is their
-        # residue but for a power of two, by which the products are multiplied.
-        single = numbers.dtype == torch.float32 and bool(numbers.numel())
+        # residue but for a power of two, by which the products are multiplied. Subnormal ones, of 150 halvings, are
+        # read as bits: `torch.set_flush_denormal` makes them zero in arithmetic.
+        single = numbers.dtype == torch.float32 and bool(numbers.numel()) and known.halvings < 150
         whole = single and max(-numbers.min().item(), numbers.max().item()) <= 2.0 ** (52 - known.halvings)
         halvings = int(known.halvings) if whole else 0
 

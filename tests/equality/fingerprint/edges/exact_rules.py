@@ -210,6 +210,25 @@ def test_products_of_constants_and_residues_are_those_of_their_residues(name, bi
             assert product[place].tolist() == exact
 
 
+@pytest.fixture
+def flushing():
+    torch.set_flush_denormal(True)
+    yield
+    torch.set_flush_denormal(False)
+
+
+@pytest.mark.parametrize("largest", [1, 1 << 23, 29 << 23])
+def test_subnormal_weights_are_told_apart_where_arithmetic_flushes_them_to_zero(largest, flushing):
+    # From their bits, since the cast of a number is flushed too: 2^-149 or 2^-148 beside at most 2^-98.
+    first, second = (T([[tiny, 3], [3, largest]], dtype=torch.int32).view(torch.float32) for tiny in (1, 2))
+    field = Field(2)
+    tokens = field.as_factor(field.encode(torch.eye(2)))
+    products = [formulas.matmul(field, tokens, field.factor(weight)).values for weight in (first, second)]
+    for weight, product in zip((first, second), products, strict=True):
+        assert torch.equal(product, field.encode(weight).values)
+    assert not torch.equal(*products)
+
+
 @pytest.mark.parametrize("settings", [{}, {"groups": 2}, {"stride": 2, "padding": 1}])
 @pytest.mark.parametrize("convolution", [F.conv2d, F.conv_transpose2d])
 def test_convolutions_of_many_channels_are_sums_of_those_of_each(convolution, settings, monkeypatch):
