@@ -19,8 +19,9 @@ Call = tuple[str, int]
 """The name of an attention, and the number of its call in a run."""
 Key = tuple[Call, str]
 """A call and a role: one of `ROLES`, its weights, or the "channels" of its values."""
-EPSILON = 1e-5
-"""Size of the noise: in float64, far above rounding, and so small that the response is linear."""
+EPSILON = 1e-7
+"""Size of the noise: in float64, far above rounding, and so small that the response is linear: networks make it some
+hundred times as large, and then it must not reach the kinks of a hardswish."""
 SILENT = 1e-13
 """A response counts as zero if its square is below this share of the largest."""
 NONE, SEVERAL = -1, -2
