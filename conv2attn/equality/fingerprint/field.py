@@ -30,9 +30,6 @@ from conv2attn.equality.fingerprint.ring import (
 )
 from conv2attn.equality.fingerprint.trace import hash_of_numbers
 
-MOST_TERMS = 1 << 30
-
-
 Progress = Callable[[int, int, str], None]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.equality.fingerprint.field import MOST_TERMS, Field
+from conv2attn.equality.fingerprint.field import Field
 from conv2attn.equality.fingerprint.residues import (
     ANY_SIGN,
     MINUS_INFINITY,
@@ -23,6 +23,7 @@ from conv2attn.equality.fingerprint.residues import (
     UNUSABLE,
     Factor,
     Residues,
+    bits_of_sum,
     knowledge,
     unusable,
 )
@@ -58,7 +59,7 @@ def product_facts(a: Residues, b: Residues, terms: int = 1) -> dict[str, Any]:
     """Degree and height of sums of so many products."""
     return {
         "degree": a.degree + b.degree,
-        "size_bits": a.size_bits + b.size_bits + math.log2(max(1, terms)),
+        "size_bits": a.size_bits + b.size_bits + bits_of_sum(terms),
         "halvings": a.halvings + b.halvings,
         "odd_divisor": a.odd_divisor * b.odd_divisor,
     }
@@ -104,12 +105,8 @@ def total(field: Field, a: Residues, axes: Sequence[int], keep: bool = False) ->
     if not along:
         return a
     terms = math.prod(a.shape[axis] for axis in along)
-    if terms > MOST_TERMS:
-        raise Undecided("a sum of so many")
-    # At most 2^30 residues below 2^31 add up below 2^61, so one remainder at the end is enough.
-    sums = a.values.sum(along, keep)
-    values = field.reduced(sums)
-    size_bits = a.size_bits + math.log2(max(1, terms))
+    size_bits = a.size_bits + bits_of_sum(terms)
+    values = field.reduced(a.values.sum(along, keep))
     summed = a.but(values=values, size_bits=size_bits, sign=a.sign if terms else ANY_SIGN)
     if scaled := field.origins.of("scaled", a):
         numbers, share = (each.with_axes(len(a.shape)) for each in scaled)

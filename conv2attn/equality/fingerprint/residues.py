@@ -24,6 +24,11 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from conv2attn.equality.fingerprint.ring import Undecided
+
+MOST_TERMS = 1 << 28
+"""Of one sum. So many residues below 2^31 add up below 2^63. Products are summed in float64, at least 120 of them before
+a remainder is taken (see `ring.pieces`): so fewer than 2^22 remainders near 2^31 are added, which is exact below 2^53."""
 POSITIVE, NOT_NEGATIVE, ANY_SIGN = 2, 1, 0
 MINUS_INFINITY, UNUSABLE = 1, 2
 
@@ -118,6 +123,17 @@ def knowledge(*operands: Residues) -> dict[str, Any]:
         "halvings": max(each.halvings for each in operands),
         "odd_divisor": math.lcm(*(each.odd_divisor for each in operands)),
     }
+
+
+def bits_of_sum(terms: int) -> float:
+    """By how many bits a sum of so many numbers is larger than the largest of them.
+
+    Raises:
+        Undecided: there are so many that their sum is not exact.
+    """
+    if terms > MOST_TERMS:
+        raise Undecided("a sum of so many")
+    return math.log2(max(1, terms))
 
 
 def unusable(shape: Sequence[int], *operands: Residues) -> Tensor | None:

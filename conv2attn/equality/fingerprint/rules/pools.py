@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.fingerprint.formulas import keyed_hashes, mul, oracle, times, total
-from conv2attn.equality.fingerprint.residues import NOT_NEGATIVE, POSITIVE, Residues, knowledge
+from conv2attn.equality.fingerprint.residues import NOT_NEGATIVE, POSITIVE, Residues, bits_of_sum, knowledge
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules.call import Call, rule
 
@@ -113,7 +113,7 @@ def _(
     padded = any(around)
     sums = windows(numbers.values.long(), *where)
     values = c.field.reduced(sums)
-    size_bits = numbers.size_bits + math.log2(math.prod(kernel))
+    size_bits = numbers.size_bits + bits_of_sum(math.prod(kernel))
     sign = min(numbers.sign, NOT_NEGATIVE if padded else POSITIVE)
     summed = numbers.but(values=values, size_bits=size_bits, sign=sign)
     if divisor_override or count_include_pad or not padded:

@@ -14,7 +14,7 @@ from conv2attn.equality.fingerprint.formulas import (
     total,
     unordered,
 )
-from conv2attn.equality.fingerprint.residues import Residues
+from conv2attn.equality.fingerprint.residues import Residues, bits_of_sum
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules.call import NOTHING, Call, axes_of, rule
 
@@ -64,7 +64,7 @@ def _(c: Call, self: Any, dim: int, dtype: Any = None) -> Residues:
     axis = dim % len(numbers.shape) - len(numbers.shape)
     sums = numbers.values.cumsum(axis)
     values = c.field.reduced(sums)
-    return numbers.but(values=values, size_bits=numbers.size_bits + math.log2(max(1, numbers.shape[axis])))
+    return numbers.but(values=values, size_bits=numbers.size_bits + bits_of_sum(numbers.shape[axis]))
 
 
 def extreme(c: Call, name: str, numbers: Residues, axes: list[int], keep: bool) -> Residues:

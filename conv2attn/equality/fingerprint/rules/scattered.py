@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.equality.fingerprint.residues import NOT_NEGATIVE, Residues, knowledge
+from conv2attn.equality.fingerprint.residues import NOT_NEGATIVE, Residues, bits_of_sum, knowledge
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules.call import Call, rule
 from conv2attn.equality.fingerprint.rules.pointwise import scaled
@@ -31,7 +31,7 @@ def _(c: Call, self: Any, output_size: Any, kernel_size: Any, dilation: Any, pad
     sums = torch.stack([torch.ops.aten.col2im(each.double(), *settings) for each in numbers.values])
     return numbers.but(
         values=c.field.reduced(sums.to(torch.int64)),
-        size_bits=numbers.size_bits + math.log2(max(1, terms)),
+        size_bits=numbers.size_bits + bits_of_sum(terms),
         sign=min(numbers.sign, NOT_NEGATIVE),
     )
 
@@ -52,7 +52,7 @@ def axis_of_both(c: Call, target: Residues, source: Residues, dim: int) -> int:
 def sums_of(c: Call, target: Residues, source: Residues, sums: Tensor, terms: int) -> Residues:
     """`sums` as residues; each is a sum of one number of the target and at most `terms` of the source."""
     facts = knowledge(target, source)
-    facts["size_bits"] += math.log2(1 + terms)
+    facts["size_bits"] += bits_of_sum(1 + terms)
     return Residues(c.field.reduced(sums), None, **facts)
 
 

@@ -6,7 +6,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from conv2attn.equality.fingerprint import Field, bilinear, fingerprint, formulas, identify, limbs_for, near_remainder
+from conv2attn.equality.fingerprint import (
+    Field,
+    bilinear,
+    fingerprint,
+    formulas,
+    identify,
+    limbs_for,
+    near_remainder,
+    residues,
+)
 
 GENERATOR = torch.Generator().manual_seed(3)
 
@@ -100,6 +109,18 @@ def test_rules_give_the_residues_of_torchs_numbers(name, monkeypatch):
     assert values[0].mark is None
     assert torch.equal(values[0].values, field.encode(wanted).values)
     assert values[0].sign < 1 or bool((wanted >= 0).all())
+
+
+SUMS = (
+    *("sums", "mean", "cumsum", "variance", "products", "addmm", "linear", "convolution", "groups", "transposed"),
+    *("average", "average without padding", "adaptive", "folded", "added at indices", "added at places"),
+)
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_no_sum_has_more_terms_than_are_exact(name, monkeypatch):
+    monkeypatch.setattr(residues, "MOST_TERMS", 1)
+    assert "a sum of so many" in identify(RULES[name], RULES[name], X).reason
 
 
 def test_a_wrong_number_has_other_residues():
