@@ -33,9 +33,9 @@ def primes_needed(field: Field, bits: int | None = None) -> int | None:
     """The least number of primes whose chance is as small as wanted; None where more than `MOST` would be needed.
 
     Args:
-        field: one that counted. Its counts do not depend on which primes it has, nor on how many. Without any the laws of
-            `origins` do not apply, so that values are fewer where code writes a softmax by hand: whoever counts without
-            primes asks for the chance again after the run with primes.
+        field: one that counted. What it counts does not depend on which primes it has, nor on how many. Without any,
+            the laws of `origins` do not apply, and a softmax written by hand has fewer values: so the chance is asked
+            for again after the run with primes.
         bits: of each prime; by default as many as those of the field have.
     """
     counts = range(FEWEST, MOST + 1)

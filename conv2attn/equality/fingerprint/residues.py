@@ -27,8 +27,8 @@ from torch import Tensor
 from conv2attn.equality.fingerprint.ring import Undecided
 
 MOST_TERMS = 1 << 28
-"""Of one sum. So many residues below 2^31 add up below 2^63. Products are summed in float64, at least 120 of them before
-a remainder is taken (see `ring.pieces`): so fewer than 2^22 remainders near 2^31 are added, which is exact below 2^53."""
+"""Of one sum. So many residues below 2^31 add up below 2^63. Products are summed in float64, at least 120 of them
+before a remainder is taken (see `ring.pieces`): fewer than 2^22 remainders near 2^31 add up below 2^53, exactly."""
 POSITIVE, NOT_NEGATIVE, ANY_SIGN = 2, 1, 0
 MINUS_INFINITY, UNUSABLE = 1, 2
 

@@ -133,9 +133,9 @@ def test_stored_numbers_are_encoded_exactly(dtype):
     field = Field(3)
     numbers = (torch.randn(50, generator=GENERATOR, dtype=torch.float64) * 10.0 ** torch.arange(-25, 25)).to(dtype)
     numbers = torch.where(numbers.isfinite(), numbers, 0) if dtype.is_floating_point else numbers
-    for residues, number in zip(field.encode(numbers).values.T.tolist(), numbers.tolist(), strict=True):
+    for encoded, number in zip(field.encode(numbers).values.T.tolist(), numbers.tolist(), strict=True):
         numerator, denominator = number.as_integer_ratio()
-        assert residues == [numerator * pow(denominator, -1, p) % p for p in field.primes]
+        assert encoded == [numerator * pow(denominator, -1, p) % p for p in field.primes]
 
 
 def test_remainders_in_float64_are_those_of_pythons_integers():
