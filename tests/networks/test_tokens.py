@@ -211,6 +211,38 @@ def test_attention_between_channels_is_named_and_not_read(count):
     assert (report.verdict, report.exit_code) == (Verdict.UNDECIDED, 3)
 
 
+class Convolved(nn.Module):
+    """Layers behind a stem whose windows overlap, each behind two more convolutions with a residual."""
+
+    def __init__(self, *layers):
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.GELU(), nn.Conv2d(16, 16, 3, 2, 1))
+        self.convolutions = nn.ModuleList(nn.Conv2d(16, 16, 3, 1, 1, groups=16) for _ in layers)
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, image):
+        image = self.stem(image)
+        for convolution, layer in zip(self.convolutions, self.layers, strict=True):
+            for _ in range(2):
+                image = image + convolution(image)
+            image = image + layer(image.flatten(2).mT).mT.reshape(image.shape)
+        return image
+
+
+def test_attention_between_channels_is_named_behind_convolutions():
+    """Planted: the image alone was asked, where tokens are blurred, and its values mixed tokens."""
+    blurred, placed = ask_attention(Convolved(Channels(), Layer()).eval(), torch.randn(2, 3, 32, 48)).reads()
+    assert "between channels" in blurred.unplaced
+    assert placed.tokens.sides == (8, 12)
+
+
+def test_a_map_is_asked_without_those_in_front_of_it():
+    """Planted: noise of the first layer's map went through a convolution that is no layer's, and blurred the second."""
+    reads = ask_attention(Convolved(Layer(), Layer()).eval(), torch.randn(2, 3, 32, 48)).reads()
+    assert [read.unplaced or read.tokens.sides for read in reads] == [(8, 12), (8, 12)]
+
+
 class Striped(nn.Module):
     """Patches of 4x16 pixels, so that 32x32 have 8x2; `memory` adds torch's learned key and value."""
 

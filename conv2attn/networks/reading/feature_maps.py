@@ -7,7 +7,7 @@ of their tokens: each has to stand behind its neighbour in the image, and in lin
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from tempfile import SpooledTemporaryFile
@@ -18,10 +18,11 @@ from torch import Tensor
 from conv2attn.networks.reading.attended import Silence
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.places import BLURRED, IN_MEMORY, Places, places_by
+from conv2attn.networks.reading.replay_result import CHANNELS
 from conv2attn.networks.reading.responses import EPSILON, Call, Key, Response, Runs, Shape
 
-MOST_MAPS = 4
-"""How many feature maps in front of an attention are asked."""
+MOST_MAPS = 16
+"""How many feature maps in front of an attention are asked: a branch beside it, as of global queries, has a dozen."""
 LIKE = 0.7
 """Correlation of the places of cells in the image with their numbers on a map, along one axis, at least."""
 NEAR = 0.3
@@ -54,7 +55,10 @@ def by_maps(perturbed: Perturbed, found: dict[Call, dict[str, Places]], rule: Si
             for call, role in list(left):
                 exact = answers.get(call, {}).get(role)
                 blurred, place = found[call][role], None
-                if exact is not None and not exact.why:
+                if exact is not None and exact.why == CHANNELS:  # which an image behind convolutions does not tell
+                    found[call][role] = exact
+                    left.remove((call, role))
+                elif exact is not None and not exact.why:
                     whole = in_whole(exact, blurred, parts)
                     place = None if whole is None else in_image(whole, blurred)
                 if place is not None:
@@ -103,18 +107,20 @@ def in_order(perturbed: Perturbed, placed: Mapping[Key, Places], rule: Silence) 
         for key, (own, change, *cuts) in runs.tokens(*range(runs.count)):
             if key not in placed:
                 continue
-            place, live = placed[key], Response.of(own, change, {}, shape).live
-            for axis in place.axes:
-                cell, parted = place.at[..., place.axes.index(axis)], False
-                for cut_axis, cut_change in zip(cut_axes, cuts, strict=True):
-                    reached = Response.of(own, cut_change, {}, shape).live & live
-                    if cut_axis == axis and reached.any() and (live & ~reached).any():
-                        parted = True
-                        if cell[reached].max() >= cell[live & ~reached].min():
-                            right.discard(key)
-                if not parted:
+            live = Response.of(own, change, {}, shape).live
+            reached = [Response.of(own, each, {}, shape).live for each in cuts]
+            for at, axis in enumerate(placed[key].axes):
+                cells = placed[key].at[..., at]
+                of_axis = [each for cut_axis, each in zip(cut_axes, reached, strict=True) if cut_axis == axis]
+                if not first_cells_alone(cells, live, of_axis):
                     right.discard(key)
     return right
+
+
+def first_cells_alone(cells: Tensor, live: Tensor, reached: Sequence[Tensor]) -> bool:
+    """Whether each cut reaches the first cells along an axis and no others, and one of them some but not all."""
+    parted = [each & live for each in reached if (each & live).any() and (live & ~each).any()]
+    return bool(parted) and all(bool(cells[each].max() < cells[live & ~each].min()) for each in parted)
 
 
 def in_image(exact: Places, blurred: Places) -> Places | None:

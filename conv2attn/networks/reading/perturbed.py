@@ -78,7 +78,7 @@ class Perturbed:
     def take(self, inputs: Any, start: int, stop: int | None) -> int:
         """Takes some images of these inputs, all of them if `stop` is None; the number of images of the inputs."""
         self.decisions: Decisions | None = None
-        self.maps = dict[int, Tensor | None]()
+        self.maps, self.noisy = dict[int, Tensor | None](), set[int]()
         self.images, images = 1 if stop is None else stop - start, self.images_in(inputs)
 
         def precise(tensor: Tensor) -> Tensor:
@@ -142,8 +142,10 @@ class Perturbed:
 
     def at_maps(self, maps: Iterable[int], shape: tuple[int, ...]) -> "Perturbed":
         """The same with feature maps of this shape perturbed, given their numbers in a run."""
-        other = copy(self)
-        other.maps, other.shape, other.batch = dict.fromkeys(maps), shape, 0
+        other, numbers = copy(self), sorted(maps)
+        # Maps between two of these stay what they are: behind a convolution noise of the first would blur the second.
+        other.maps = dict.fromkeys(range(numbers[0], numbers[-1] + 1))
+        other.noisy, other.shape, other.batch = set(numbers), shape, 0
         return other
 
     def run(self, watch: Watch, noise: Tensor | None = None, base: Tensor | None = None) -> Any:
@@ -159,10 +161,12 @@ class Perturbed:
         if watch.decisions is None:
             watch.decisions = self.decisions.again()
         if self.maps:
-            # Maps stand in each other's way: noise of one must not reach the next, which would blur it.
             watch.injected = self.maps
             if noise is not None:
-                watch.injected = {at: None if each is None else each + noise for at, each in self.maps.items()}
+                watch.injected = {
+                    at: each + noise if at in self.noisy and each is not None else each
+                    for at, each in self.maps.items()
+                }
             noise = None
         call: Callable[[], Any]
         if self.base is None:

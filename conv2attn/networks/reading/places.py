@@ -17,6 +17,7 @@ from torch import Tensor
 
 from conv2attn.networks.reading.attended import Silence
 from conv2attn.networks.reading.perturbed import Perturbed
+from conv2attn.networks.reading.replay_result import CHANNELS
 from conv2attn.networks.reading.responses import EPSILON, Call, Key, Response, Runs
 
 DRAWS = 8
@@ -193,9 +194,8 @@ def conclude(roles: dict[str, Places]) -> None:
     # Centres of a few real channels may fall into rows and columns by chance; tokens of an image fill theirs.
     grid = math.prod(channels.sides) == channels.at.shape[-2]
     if grid and bool((channels.at != channels.at[..., :1, :]).any()):
-        why = "it attends between channels, not between tokens"
         for role, each in roles.items():
-            roles[role] = Places(each.at, why=why)
+            roles[role] = Places(each.at, why=CHANNELS)
 
 
 def standing(queries: Places, keys: Places) -> Tensor | None:

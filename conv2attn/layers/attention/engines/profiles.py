@@ -134,7 +134,7 @@ class KeysRead:
             if not alpha > 0:
                 return None
             room, apart = math.sqrt(self.room(alpha, 2 * side + abs(center))), abs(center - round(center))
-            # A key is read if its squared distance along the axis exceeds that of the nearest by at most `room`. The
+            # A key is read if its squared distance exceeds that of the nearest by at most `room` squared. The
             # nearest is `apart` away, or at the border for the query whose target is farthest beyond it.
             low = center - math.hypot(max(apart, last + center - (side - 1)), room)
             high = center + math.hypot(max(apart, -(first + center)), room)
