@@ -77,7 +77,7 @@ mutation: .venv/.installed-dev .venv/mutation
 	$(BIN)/python .ci/mutation.py $(ROOM) $(COUNT) $(SEED)
 
 mutants: .venv/.installed-dev
-	CONV2ATTN_MUTANTS=1 $(BIN)/pytest -q tests/test_domain_mutants.py tests/licences/laws.py -k "mutant or generated"
+	CONV2ATTN_ALL=1 $(BIN)/pytest -q tests/test_domain_mutants.py tests/licences/laws.py -k "mutant or generates"
 
 bench: .venv/.installed
 	$(BIN)/python -m benchmarks

@@ -1,4 +1,4 @@
-"""The parts of a licence beside its domain: the comparison with what is proved, and wrong functions."""
+"""The parts of a licence beside its domain: the comparison with what is proved."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,13 +18,11 @@ class Licence:
 
     Args:
         agrees: whether a function gives, for a case, what is proved.
-        mutants: wrong functions, at least one for each branch; each must disagree on some case.
-        examples: how many cases are drawn, and six times as many at most to show a mutant wrong.
+        examples: how many cases are drawn.
         shape: from the parts of the domain to the case that `agrees` takes.
     """
 
     agrees: Callable[[Any, Any], bool]
-    mutants: dict[str, Any]
     examples: int = 40
     shape: Callable[..., Any] = lambda *parts: parts
 

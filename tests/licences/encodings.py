@@ -10,7 +10,7 @@ from licences.cases import Licence, ball, exact, grid_of
 import proofs.D2 as D2
 import proofs.L2a as L2a
 import proofs.L2e as L2e
-from conv2attn.theory.basis import AttentionGrid, EnumeratedSoftmax, QuadraticSoftmax, apply
+from conv2attn.theory.basis import AttentionGrid, QuadraticSoftmax
 from conv2attn.theory.basis.operators.enumerated import radix
 from conv2attn.theory.bounds import softmax_error
 
@@ -103,22 +103,6 @@ def tells_apart(numbers, sides):
     return torch.equal(number[which], numbers) and len(number.unique()) == len(number)
 
 
-def answering(kind, method, wrong):
-    """`kind` with another result of a method: `wrong` of the operator, the right result and the arguments."""
-    right = getattr(kind, method)
-    return type("Wrong", (kind,), {method: lambda self, *given: wrong(self, right(self, *given), *given)})
-
-
-def reading(kind, method, wrong):
-    """`kind` with other arguments of a method."""
-    right = getattr(kind, method)
-    return type("Wrong", (kind,), {method: lambda self, *given: right(self, *wrong(*given))})
-
-
-def at_stride_one(toward, grid, queries):
-    return toward, AttentionGrid(grid.keys, grid.sites.without_stride()), queries
-
-
 def absolute_features(features, case):
     """The score is the inner product of the features up to a term of the query alone, at up to nine keys."""
     grid, centres, alphas, pairs = case
@@ -133,21 +117,6 @@ def absolute_features(features, case):
         if len(dropped) != 1:
             return False
     return True
-
-
-def changed(asking=lambda x: x, answering=lambda x: x):
-    """`features` whose results are changed afterwards."""
-
-    def features(operators, grid, dtype):
-        queries, keys = QuadraticSoftmax.features(operators, grid, dtype)
-        return asking(queries), answering(keys)
-
-    return features
-
-
-def without_stride(operators, grid, dtype):
-    queries, keys = QuadraticSoftmax.features(operators, AttentionGrid(grid.keys, grid.sites.without_stride()), dtype)
-    return queries[:, :, : grid.shape[0]], keys
 
 
 def mixes_by_the_softmax(mixing, case):
@@ -173,93 +142,21 @@ def mixes_by_the_softmax(mixing, case):
     return True
 
 
-def head(centre=lambda c: c, alpha=lambda a: a):
-    """`apply` for a head with another centre or sharpness."""
-    return lambda p, image, sides: apply(QuadraticSoftmax(centre(p.center), alpha(p.alpha)), image, sides)
-
-
-def of_keys(operators, image, sides):
-    """The transposed map: queries mixed for keys."""
-    return apply(operators, image, sides).reshape(len(image), -1).T.reshape(1, *image.shape)
-
-
 LICENCES = {
     ("L2a", "theory.basis.QuadraticSoftmax"): Licence(
         quadratic,
-        {
-            "the 2 forgotten": reading(
-                QuadraticSoftmax, "directed_scores", lambda t, *on: (torch.cat([t[..., :1], t[..., 1:] / 2], -1), *on)
-            ),
-            "one head for all": reading(QuadraticSoftmax, "directed_scores", lambda t, *on: (t[:1].expand_as(t), *on)),
-            "the norm forgotten": reading(
-                QuadraticSoftmax, "directed_scores", lambda t, *on: (torch.cat([0 * t[..., :1], t[..., 1:]], -1), *on)
-            ),
-            "the stride forgotten": reading(QuadraticSoftmax, "directed_scores", at_stride_one),
-            "query - key": reading(QuadraticSoftmax, "axis_scores", lambda d, *rest: (-d, *rest)),
-            "alpha on one axis": answering(
-                QuadraticSoftmax,
-                "axis_scores",
-                lambda own, v, d, axis, *rest: v / (own.alpha[:, None, None] if axis else 1),
-            ),
-            "the axes of the centre reversed": lambda centres, alphas: QuadraticSoftmax(centres.flip(1), alphas),
-            "alphas beyond 8": lambda centres, alphas: QuadraticSoftmax(centres, alphas.clamp(max=8)),
-            "centres beyond 3": lambda centres, alphas: QuadraticSoftmax(centres.clamp(-3, 3), alphas),
-        },
         shape=heads_on_a_grid,
     ),
     ("D2", "theory.basis.EnumeratedSoftmax"): Licence(
         enumerated,
-        {
-            "numbers too close": answering(EnumeratedSoftmax, "enumeration", lambda own, v, *on: v // 2),
-            "one axis alone": answering(
-                EnumeratedSoftmax, "enumeration", lambda own, v, grid, queries: grid.displacement_rows(queries)[..., -1]
-            ),
-            "the stride forgotten": reading(EnumeratedSoftmax, "directed_scores", at_stride_one),
-            "the axes of the centre reversed": answering(
-                EnumeratedSoftmax,
-                "center_number",
-                lambda own, v, *on: EnumeratedSoftmax(own.center.flip(1), own.alpha).center_number(*on),
-            ),
-            "the 2 forgotten": reading(
-                EnumeratedSoftmax, "directed_scores", lambda t, *on: (t * torch.tensor([0.5, 1.0]), *on)
-            ),
-            "alpha forgotten in the scores": answering(
-                EnumeratedSoftmax, "scores", lambda own, v, *on: v / own.alpha[:, None, None]
-            ),
-            "one head for all": answering(
-                EnumeratedSoftmax, "scores", lambda own, v, *on: v[:, :1].expand(-1, own.heads, -1, -1)
-            ),
-        },
         shape=heads_on_a_grid,
     ),
     ("L2e", "theory.basis.QuadraticSoftmax.features"): Licence(
         absolute_features,
-        {
-            "the norm doubled": changed(answering=lambda k: torch.cat([k[..., :-1], 2 * k[..., -1:]], -1)),
-            "the norm forgotten": changed(answering=lambda k: torch.cat([k[..., :-1], 0 * k[..., -1:]], -1)),
-            "the 2 forgotten": changed(asking=lambda q: torch.cat([q[..., :-1] / 2, q[..., -1:]], -1)),
-            "norms about another origin": changed(
-                answering=lambda k: torch.cat([k[..., :-1], (k[..., :-1] + 1).square().sum(-1, True)], -1)
-            ),
-            "axes of the queries reversed": changed(
-                asking=lambda q: torch.cat([q[..., :-1].flip(-1), q[..., -1:]], -1)
-            ),
-            "one head for all": changed(asking=lambda q: q[:, :1].expand_as(q)),
-            "the stride forgotten": without_stride,
-        },
         shape=heads_on_a_grid,
     ),
     ("L2d", "theory.basis.apply"): Licence(
         mixes_by_the_softmax,
-        {
-            "axes of the centre reversed": head(centre=lambda c: c.flip(1)),
-            "query - key": head(centre=lambda c: -c),
-            "sharper by 1 in 1000": head(alpha=lambda a: 1.001 * a),
-            "the first axis alone": head(centre=lambda c: c[:, :1].expand_as(c)),
-            "centre rounded": head(centre=lambda c: c.round()),
-            "keys mixed for queries": of_keys,
-            "alphas beyond 8": head(alpha=lambda a: a.clamp(max=8)),
-        },
         examples=30,
         shape=lambda centre, alpha, sides: (sides, centre, alpha),
     ),

@@ -4,7 +4,6 @@ import contextlib
 import importlib
 import inspect
 import math
-import os
 from functools import reduce
 from typing import get_type_hints
 
@@ -25,7 +24,6 @@ LICENCES = {
     for module in (encodings, geometry, layers, leaks, rounding, softmaxes, spans, thresholds)
     for (claim, name), licence in module.LICENCES.items()
 }
-MUTANTS = [(*licence, mutant) for licence, checked in LICENCES.items() for mutant in checked.mutants]
 QUICK = {"deadline": None, "derandomize": True, "database": None, "suppress_health_check": list(HealthCheck)}
 
 
@@ -47,15 +45,6 @@ def test_every_licence_is_checked_and_nothing_else():
 
 def drawn(claimed):
     return cases(DOMAINS[claimed])
-
-
-def differs(claimed, function, case):
-    """Whether a function disagrees on a case, or refuses it."""
-    licence = LICENCES[claimed]
-    try:
-        return not licence.agrees(function, licence.shape(*case))
-    except Conv2AttnError:
-        return True
 
 
 @pytest.mark.parametrize("claimed", LICENCES, ids=":".join)
@@ -91,13 +80,22 @@ def leaves(value):
 
 
 BOUNDS = {"bounds": (None,), "mixing_bound": ("factor", "absolute"), "convolution_bound": ("factor", "absolute")}
-GENERATED = [
-    (claimed, name, agrees)
-    for claimed, licence in LICENCES.items()
-    for fields in [next((fields for word, fields in reversed(BOUNDS.items()) if word in claimed[1]), ())]
-    for name, agrees in plants(licence, resolve(claimed[1]), DOMAINS[claimed], fields).items()
-]
-SHARE = GENERATED[:: max(1, len(GENERATED) // 100)][:100]
+HARMLESS = {
+    "L2b": (
+        "eps ignored beyond",
+        "eps half",
+        "dimensions",
+        "result less",
+    ),  # an inequality far from sharp; L2c has the leak itself
+    "GQ": ("skew",),  # a quadratic form has no part that is not symmetric
+    "PAD": ("offsets reversed", "offsets ignored below"),  # one padding for all heads, whatever their order
+    "ROW": ("shifts reversed", "keys reversed", "keys ignored below"),  # sums over axes; one key has no rivals
+    "SOFT": ("exp_ulps ignored below",),  # the least error of exp moves no threshold by a number of its format
+    "L3": ("exact",),  # how floats are read changes no verdict on whole numbers
+    "L3p": ("exact",),
+    "HEADS": ("kernel reversed",),  # taps are counted
+}
+"""By claim the first words of generated functions that are right, or whose errors a claim does not speak of."""
 
 
 def is_seen(claimed, agrees):
@@ -113,47 +111,21 @@ def is_seen(claimed, agrees):
 
 
 def fails(agrees, case):
-    """Whether a plant disagrees on a case, refuses it, or gives tensors of other shapes."""
+    """Whether a plant disagrees on a case, refuses it, overflows, or gives tensors of other shapes."""
     try:
         return not agrees(case)
-    except (Conv2AttnError, RuntimeError, IndexError):
+    except (Conv2AttnError, RuntimeError, IndexError, OverflowError):
         return True
 
 
-@pytest.mark.parametrize("planted", SHARE[3::11], ids=lambda planted: f"{planted[0][1]}: {planted[1]}")
-def test_a_share_of_the_generated_plants_is_seen(planted):
-    assert is_seen(planted[0], planted[2])
-
-
-if "CONV2ATTN_MUTANTS" in os.environ:  # make mutants
-
-    def test_of_100_generated_plants_95_are_seen():
-        missed = [f"{claimed[1]}: {name}" for claimed, name, wrong in SHARE if not is_seen(claimed, wrong)]
-        assert len(SHARE) == 100
-        assert len(missed) <= 5, missed
-
-
 @pytest.mark.rotated
-@pytest.mark.parametrize("planted", MUTANTS, ids=":".join)
-def test_a_wrong_function_is_seen(planted):
-    *claimed, mutant = planted
-    licence = LICENCES[tuple(claimed)]
-    assert find(
-        drawn(tuple(claimed)),
-        lambda case: differs(tuple(claimed), licence.mutants[mutant], case),
-        settings=settings(max_examples=6 * licence.examples, phases=[Phase.generate], **QUICK),
-    )
-
-
-def test_each_licence_has_a_mutant_for_each_branch():
-    assert min(len(licence.mutants) for licence in LICENCES.values()) >= 3
-
-
-def test_a_right_function_is_not_taken_for_a_wrong_one():
-    claimed = "STR", "conv2attn.theory.basis.Sites.without_stride"
-    with pytest.raises(NoSuchExample):
-        find(drawn(claimed), lambda case: differs(claimed, resolve(claimed[1]), case),
-             settings=settings(max_examples=20, **QUICK))  # fmt: skip
+@pytest.mark.parametrize("claimed", LICENCES, ids=":".join)
+def test_wrong_functions_that_its_domain_generates_are_seen(claimed):
+    fields = next((fields for word, fields in reversed(BOUNDS.items()) if word in claimed[1]), ())
+    planted = plants(LICENCES[claimed], resolve(claimed[1]), DOMAINS[claimed], fields)
+    wrong = {name: agrees for name, agrees in planted.items() if not name.startswith(HARMLESS.get(claimed[0], ()))}
+    assert len(wrong) >= 2
+    assert [name for name, agrees in wrong.items() if not is_seen(claimed, agrees)] == []
 
 
 def test_a_name_that_does_not_resolve_is_an_error():

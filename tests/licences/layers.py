@@ -1,15 +1,13 @@
 """Licences of the construction: the layer of Theorem 1, the width of its heads, and composition."""
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 from licences.cases import Licence
 from licences.geometry import MODES
 
 from conv2attn.errors import HeadSizeError
-from conv2attn.layers.theorem import Convolution, construction
-from conv2attn.theory.basis import Dense, Padding, Weights, as_matrix, basis_of, compose
+from conv2attn.layers.theorem import Convolution
+from conv2attn.theory.basis import Dense, Padding, Weights, as_matrix, basis_of
 
 
 def convolution(
@@ -38,33 +36,6 @@ def is_the_convolution(attention_for, case):
     wanted = convolve(torch.tensor(padded), given.weight, given.bias, given.stride, 0, given.dilation, given.groups)
     with torch.no_grad():
         return torch.equal(attention_for(given, **options)(image), wanted)
-
-
-def of(change):
-    """`attention_for` of another convolution."""
-    return lambda given, **options: construction.attention_for(change(given), **options)
-
-
-def groups_reversed(given):
-    return replace(given, weight=given.weight.unflatten(0, (given.groups, -1)).flip(0).flatten(0, 1))
-
-
-def one_group(given):
-    if given.groups == 1:
-        return given
-    blocks = given.weight.unflatten(0, (given.groups, -1))
-    return replace(given, weight=torch.cat([blocks.flatten(0, 1)] * given.groups, 1), groups=1)
-
-
-def of_two_images(given, **options):
-    layer = construction.attention_for(given, **options)
-    return lambda image: torch.cat([layer(image[:2]), 0 * layer(image[2:])]) if len(image) > 2 else layer(image)
-
-
-def pooling_forgotten(given, **options):
-    return construction.attention_for(
-        given, **options | {"alpha": 0.5 if options["stride_by"] == "pooling" else "auto"}
-    )
 
 
 def asked(d_in, d_out, groups, width, wish):
@@ -102,16 +73,6 @@ def are_factors(factors, case):
     return True
 
 
-def changed(value=lambda v: v, output=lambda o: o):
-    """`factors` whose results are changed afterwards."""
-
-    def factors(*arguments):
-        left, right = construction.factors(*arguments)
-        return None if left is None else value(left), None if right is None else output(right)
-
-    return factors
-
-
 def layers(tokens, channels, terms, biases, weights, pixels):
     """Two layers of dense operators that fit, and an image."""
 
@@ -140,66 +101,18 @@ def is_the_composition(composed, case):
     )
 
 
-def weighted(layer, **changes):
-    """The layer with other weights."""
-    return replace(layer, weights=replace(layer.weights, **changes))
-
-
-def first_parameters(second, first, sides):
-    return compose(second, weighted(first, output=first.weights.output[:1].expand_as(first.weights.output)), sides)
-
-
 LICENCES = {
     ("T1", "layers.theorem.construction.attention_for"): Licence(
         is_the_convolution,
-        {
-            "taps flipped": of(lambda c: replace(c, weight=c.weight.flip(2))),
-            "axes exchanged": of(lambda c: replace(c, weight=c.weight.mT) if c.weight.ndim > 3 else c),
-            "bias forgotten": of(lambda c: replace(c, bias=None)),
-            "stride forgotten": of(lambda c: replace(c, stride=(1,) * len(c.stride))),
-            "dilation forgotten": of(lambda c: replace(c, dilation=(1,) * len(c.dilation))),
-            "padding exchanged": of(
-                lambda c: replace(c, padding=replace(c.padding, before=c.padding.after, after=c.padding.before))
-            ),
-            "zeros for every mode": of(lambda c: replace(c, padding=replace(c.padding, mode="zeros"))),
-            "groups reversed": of(groups_reversed),
-            "groups as one": of(one_group),
-            "soft heads when pooling": pooling_forgotten,
-            "kernels above 5": of(lambda c: replace(c, weight=c.weight * (torch.arange(c.kernel_size[-1]) < 5))),
-            "weights beyond 3": of(lambda c: replace(c, weight=c.weight.clamp(-3, 3))),
-            "the third image of a batch": of_two_images,
-        },
         shape=convolution,
     ),
     ("T1p", "layers.theorem.construction.head_width"): Licence(
         is_wide_enough,
-        {
-            "d_out": lambda c, wish: c.d_out // c.groups if wish is None else construction.head_width(c, wish),
-            "groups ignored": lambda c, wish: construction.head_width(
-                replace(c, groups=1, weight=c.weight.repeat(1, c.groups, 1)), wish
-            ),
-            "the wish whatever it is": lambda c, wish: (
-                construction.head_width(c, None) if wish is None else wish // c.groups
-            ),
-            "the wish forgotten": lambda c, wish: construction.head_width(c, None),
-            "one too narrow": lambda c, wish: construction.head_width(c, None if wish is None else wish + c.groups),
-        },
         examples=150,
         shape=asked,
     ),
     ("T1p", "layers.theorem.construction.factors"): Licence(
         are_factors,
-        {
-            "output transposed": changed(output=lambda o: o.flip(1)),
-            "value transposed": changed(value=lambda v: v.flip(1)),
-            "heads reversed": changed(value=lambda v: v.flip(0)),
-            "taps at every width": lambda taps, groups, width: (None, taps),
-            "groups as one": lambda taps, groups, width: construction.factors(taps, 1, width),
-            "cut to the width": lambda taps, groups, width: construction.factors(
-                taps, groups, min(width, taps.shape[2])
-            ),
-            "taps beyond 3": lambda taps, groups, width: construction.factors(taps.clamp(-3, 3), groups, width),
-        },
         examples=100,
         shape=lambda taps, heads, groups, d_out, d_in, spare: (
             *(taps.fill(heads, groups * d_out, d_in), groups, min(d_out, d_in) + spare),
@@ -207,21 +120,6 @@ LICENCES = {
     ),
     ("AND", "theory.basis.compose"): Licence(
         is_the_composition,
-        {
-            "the first bias forgotten": lambda b, a, sides: compose(b, weighted(a, bias=None), sides),
-            "the second bias forgotten": lambda b, a, sides: compose(weighted(b, bias=None), a, sides),
-            "the layers exchanged": lambda b, a, sides: compose(a, b, sides),
-            "parameters of the first term": first_parameters,
-            "parameters in another order": lambda b, a, sides: weighted(
-                c := compose(b, a, sides), output=c.weights.output.flip(0)
-            ),
-            "a bias that does not vary": lambda b, a, sides: weighted(
-                c := compose(b, a, sides), bias=c.weights.bias[:, :1].expand_as(c.weights.bias)
-            ),
-            "weights beyond 3": lambda b, a, sides: compose(
-                weighted(b, output=b.weights.output.clamp(-3, 3)), a, sides
-            ),
-        },
         examples=80,
         shape=layers,
     ),

@@ -8,7 +8,7 @@ import numpy as np
 from flint import arb, ctx
 from licences.cases import Licence, ball
 
-from conv2attn.theory.bounds import leaked_mass, leaked_mass_diagonal, mixing_effect, smallest_eigenvalue_at_least
+from conv2attn.theory.bounds import leaked_mass
 
 
 def rivals(alpha, beside=Fraction(0)):
@@ -38,10 +38,6 @@ def is_the_leak(function, case):
 def beside(centre):
     """How far the nearest integer is."""
     return abs(Fraction(centre) - round(Fraction(centre)))
-
-
-def float_bound(alpha, n):
-    return 1 - (1 + 2 / math.expm1(alpha)) ** -n
 
 
 def leaves_at_most(function, case):
@@ -79,82 +75,29 @@ def largest_leak(matrix):
     return leak([(least,)] * len(matrix)) * (1 + arb(2) ** -20)
 
 
-def scaled(factor):
-    return lambda matrix: smallest_eigenvalue_at_least([[factor * x for x in row] for row in matrix])
-
-
-def one_triangle(matrix):
-    n = len(matrix)
-    return smallest_eigenvalue_at_least([[matrix[max(i, j)][min(i, j)] for j in range(n)] for i in range(n)])
-
-
 def is_the_effect(function, case):
     share, radius = case
     exact, bound = 2 * Fraction(share) * Fraction(radius), function(share, radius)
     return Fraction(bound) >= exact and (bound == 0 or Fraction(math.nextafter(bound, 0)) < exact)
 
 
-def by_branch(low, high):
-    """`leaked_mass` scaled where it sums the dual series (alpha below 3) and where it sums the theta series."""
-    return lambda alpha, n: leaked_mass(alpha, n) * (low if alpha < 3 else high)
-
-
 LICENCES = {
     ("L2b", "theory.bounds.leaked_mass"): Licence(
         leaves_at_most,
-        {
-            "half as much again": lambda alpha, n: 1.5 * leaked_mass(alpha, n),
-            "the odds": lambda alpha, n: leaked_mass(alpha, n) / (1 - min(0.9999, leaked_mass(alpha, n))) * 1.01,
-            "never 0": lambda alpha, n: max(2.0**-40, leaked_mass(alpha, n)),
-        },
     ),
     ("L2c", "theory.bounds.leaked_mass"): Licence(
         is_the_leak,
-        {
-            "cancellation": float_bound,
-            "too small below 3": by_branch(1 - 1e-9, 1),
-            "too small above 3": by_branch(1, 1 - 1e-9),
-            "too large below 3": by_branch(1 + 1e-9, 1),
-            "too large above 3": by_branch(1, 1 + 1e-9),
-        },
         shape=lambda alpha, n: ([(alpha,)] * n, (alpha, n)),
     ),
     ("L2c", "theory.bounds.leaked_mass_diagonal"): Licence(
         is_the_leak,
-        {
-            "the sharpest axis for all": lambda alphas, centre: leaked_mass(max(alphas), len(alphas)),
-            "the flattest axis for all": lambda alphas, centre: leaked_mass(min(alphas), len(alphas)),
-            "the first axis alone": lambda alphas, centre: leaked_mass(alphas[0], 1),
-            "the sum of the axes": lambda alphas, centre: min(1.0, sum(leaked_mass(alpha, 1) for alpha in alphas)),
-            "the centres forgotten": lambda alphas, centre: leaked_mass_diagonal(alphas),
-            "half as far from the key": lambda alphas, centre: leaked_mass_diagonal(
-                alphas, [float(beside(c)) / 2 for c in centre]
-            ),
-            "a shifted centre": lambda alphas, centre: leaked_mass_diagonal(alphas, [c + 0.125 for c in centre]),
-            "centres ignored from alpha 100 on": lambda alphas, centre: leaked_mass_diagonal(
-                alphas, centre if max(alphas) < 100 else None
-            ),
-        },
         shape=lambda alphas, centre: ([(a, beside(c)) for a, c in zip(alphas, centre, strict=True)], (alphas, centre)),
     ),
     ("GQ", "theory.bounds.smallest_eigenvalue_at_least"): Licence(
         covers_the_grid,
-        {
-            "10 % too large": scaled(1.1),
-            "1 % too large": scaled(1.01),
-            "1 % too small": scaled(0.99),
-            "the smallest diagonal entry": lambda matrix: min(row[i] for i, row in enumerate(matrix)),
-            "one triangle of a matrix that is not symmetric": one_triangle,
-        },
         shape=precision,
     ),
     ("T1", "theory.bounds.mixing_effect"): Licence(
         is_the_effect,
-        {
-            "without the radius": lambda share, radius: mixing_effect(share, 1.0),
-            "rounded down": lambda share, radius: math.nextafter(mixing_effect(share, radius), 0),
-            "rounded to nearest": lambda share, radius: 2 * share * radius,
-            "a radius above 2^20": lambda share, radius: mixing_effect(share, min(radius, 2.0**20)),
-        },
     ),
 }

@@ -1,6 +1,5 @@
 """Licences of the bounds on rounding: exact rationals, rounded up and no further."""
 
-from dataclasses import replace
 from fractions import Fraction
 
 from licences.cases import Licence
@@ -9,9 +8,6 @@ from conv2attn.theory.bounds import (
     FORMATS,
     RoundingBound,
     accumulator_of,
-    convolution_bound,
-    difference_bound,
-    gamma,
     storage_of,
 )
 from proofs import FLOAT
@@ -61,66 +57,16 @@ def bounds_a_difference(function, case):
     return proved <= found <= proved * (1 + Fraction(2) ** -49) + Fraction(2) ** -1000
 
 
-def changed(part, factor):
-    """`convolution_bound` with one part multiplied."""
-
-    def wrong(terms, name, **given):
-        found = convolution_bound(terms, name, **given)
-        return replace(found, **{part: getattr(found, part) * factor})
-
-    return wrong
-
-
-def without(**forced):
-    """`convolution_bound` that ignores an argument."""
-    return lambda terms, name, **given: convolution_bound(terms, name, **given | forced)
-
-
-NONE = RoundingBound(0.0, 0.0)
 LICENCES = {
     ("FLOAT", "theory.bounds.gamma"): Licence(
         lambda function, case: rounded_up(function(*case), FLOAT.gamma(case[0], Fraction(case[1]))),
-        {
-            "n u": lambda n, u: n * u,
-            "one rounding less": lambda n, u: gamma(max(n - 1, 0), u),
-            "one more": lambda n, u: gamma(n + 1, u),
-            "half of u": lambda n, u: gamma(n, u / 2),
-        },
     ),
     ("FLOAT", "theory.bounds.convolution_bound"): Licence(
         bounds_a_convolution,
-        {
-            "no bias": without(bias=False),
-            "always a bias": without(bias=True),
-            "casts not counted": without(casts=0),
-            "one cast": without(casts=1),
-            "casts above 4": lambda terms, name, **given: convolution_bound(
-                terms, name, **given | {"casts": min(given["casts"], 4)}
-            ),
-            "no more stored in all than on one way": without(stored=None),
-            "never truncating": without(truncating=False),
-            "always truncating": without(truncating=True),
-            "gradual underflow": without(flush_to_zero=False),
-            "flushing": without(flush_to_zero=True),
-            "float32 for all": lambda terms, name, **given: convolution_bound(terms, "float32", **given),
-            "a smaller factor": changed("factor", 0.999),
-            "a larger factor": changed("factor", 1.001),
-            "nothing lost": changed("absolute", 0),
-        },
         examples=200,
     ),
     ("FLOAT", "theory.bounds.difference_bound"): Licence(
         bounds_a_difference,
-        {
-            "no bias": lambda s, b, *others: difference_bound(s, 0.0, *others),
-            "a signed bias": lambda s, b, *others: difference_bound(s, max(b, 0.0), *others),
-            "no leak": lambda s, b, r, f, g, leak, mixing: difference_bound(s, b, r, f, g, 0.0, mixing),
-            "half of the leak": lambda s, b, r, f, g, leak, mixing: difference_bound(s, b, r, f, g, leak / 2, mixing),
-            "exact mixing": lambda s, b, r, f, g, leak, mixing: difference_bound(s, b, r, f, g, leak),
-            "one side": lambda s, b, r, f, g, leak, mixing: difference_bound(s, b, r, f, NONE, leak, mixing),
-            "the other side": lambda s, b, r, f, g, leak, mixing: difference_bound(s, b, r, NONE, g, leak, mixing),
-            "sides swapped": lambda s, b, r, f, g, leak, mixing: difference_bound(s, b, r, g, f, leak, mixing),
-        },
         examples=120,
         shape=lambda s, b, r, first, second, leak, mixing: (
             *(s, b, r, RoundingBound(*first), RoundingBound(*second)),

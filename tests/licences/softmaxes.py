@@ -15,10 +15,7 @@ from conv2attn.theory.bounds import (
     Head,
     RoundingBound,
     accumulator_of,
-    computed_leak,
-    hard_mixing_bound,
     soft_mixing_bound,
-    softmax_error,
     storage_of,
     target_rounds_to_one_threshold,
 )
@@ -253,21 +250,6 @@ def bounds_a_soft_mean(function, case):
         )
 
 
-def scaled(function, part, by):
-    """A bound with one part multiplied."""
-
-    def wrong(*case):
-        found = function(*case)
-        return replace(found, **{part: getattr(found, part) * by})
-
-    return wrong
-
-
-def in_one_format(function, place):
-    """A function that takes float32 for every format, named at this place of its arguments."""
-    return lambda *case: function(*case[:place], "float32", *case[place + 1 :])
-
-
 def plain_head(alpha, shifts, keys, name, ulps, by_axis):
     """A head, its keys, an arithmetic of which claim ROW speaks, and no error of fused scores."""
     return soft_head(alpha, shifts, keys, 0, False, name, ulps, False, False, by_axis, False, 0.0)
@@ -316,72 +298,23 @@ WRONG_BEYOND = {
 LICENCES = {
     ("SOFT", "theory.bounds.softmax_error"): Licence(
         bounds_a_softmax,
-        {
-            "scores taken for exact": lambda k, f, s, e: softmax_error(k, f, 0.0, e),
-            "exp as documented": lambda k, f, s, e: softmax_error(k, f, s, 2.0),
-            "a key less": lambda k, f, s, e: softmax_error(max(1, k - 1), f, s, e),
-            "float32 for all": in_one_format(softmax_error, 1),
-            "finite where nothing is known": lambda *case: min(2.0, softmax_error(*case)),
-            "smaller": lambda *case: softmax_error(*case) * 0.999,
-            "larger": lambda *case: softmax_error(*case) * 1.001,
-        },
         examples=100,
     ),
     ("ROW", "theory.bounds.soft_mixing_bound"): Licence(
         bounds_a_soft_mean,
-        {
-            "float32 for all": lambda h, k, a, e: soft_mixing_bound(h, k, replace(a, format="float32"), e),
-            "scores taken for exact": lambda h, k, a, e: soft_mixing_bound(replace(h, distance=0.0), k, a, 0.0),
-            "scores ten times too good": lambda h, k, a, e: soft_mixing_bound(
-                replace(h, distance=h.distance / 10), k, a, e / 10
-            ),
-            "on a pixel": lambda h, k, a, e: soft_mixing_bound(replace(h, shifts=(0.0,) * len(h.shifts)), k, a, e),
-            "exp as documented": lambda h, k, a, e: soft_mixing_bound(h, k, replace(a, exp_ulps=2.0), e),
-            "all axes at once": lambda h, k, a, e: soft_mixing_bound(h, k, replace(a, by_axis=False), e),
-            "one key": lambda h, k, a, e: soft_mixing_bound(h, (1,) * len(k), a, e),
-            "nothing lost": scaled(soft_mixing_bound, "absolute", 0.0),
-            "a smaller factor": scaled(soft_mixing_bound, "factor", 0.999),
-        },
         examples=150,
         shape=plain_head,
     ),
     ("SOFT", "theory.bounds.computed_leak"): Licence(
         is_the_computed_leak,
-        {
-            "scores taken for exact": lambda a, n, f, e: computed_leak(a / (1 - 2.0**-22), n, f, e),
-            "exp as documented": lambda a, n, f, e: computed_leak(a, n, f, 2.0),
-            "an axis less": lambda a, n, f, e: computed_leak(a, max(1, n - 1), f, e),
-            "float32 for all": in_one_format(computed_leak, 2),
-            "never 0": lambda *case: max(2.0**-1074, computed_leak(*case)),
-            "a little smaller": lambda *case: computed_leak(*case) * 0.999,
-            "a little larger": lambda *case: computed_leak(*case) * 1.5,
-        },
         examples=150,
     ),
     ("SOFT", "theory.bounds.target_rounds_to_one_threshold"): Licence(
         is_where_the_target_is_one,
-        {
-            "two axes for all": lambda f, n, e: target_rounds_to_one_threshold(f, 2, e),
-            "exp as documented": lambda f, n, e: target_rounds_to_one_threshold(f, n, 2.0),
-            "float32 for all": in_one_format(target_rounds_to_one_threshold, 0),
-            "a little less": lambda *case: target_rounds_to_one_threshold(*case) - 2.0**-4,
-            "a little more": lambda *case: target_rounds_to_one_threshold(*case) + 2.0**-2,
-        },
         examples=72,
     ),
     ("SOFT", "theory.bounds.hard_mixing_bound"): Licence(
         bounds_a_hard_mean,
-        {
-            "float32 for all": lambda a, n, f, e: hard_mixing_bound(max(a, 20.0), n, "float32", e),
-            "what leaks alone": lambda *case: RoundingBound(computed_leak(*case), hard_mixing_bound(*case).absolute),
-            "half": scaled(hard_mixing_bound, "factor", 0.5),
-            "twice": scaled(hard_mixing_bound, "factor", 2.0),
-            "nothing lost": scaled(hard_mixing_bound, "absolute", 0.0),
-            "half of it lost": scaled(hard_mixing_bound, "absolute", 0.5),
-            "nothing from 60 on": lambda a, n, f, e: (
-                RoundingBound(0.0, 0.0) if a > 60 else hard_mixing_bound(a, n, f, e)
-            ),
-        },
         examples=150,
     ),
 }

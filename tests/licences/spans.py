@@ -1,14 +1,12 @@
 """Licences of what is asked of given attention: whether it spans the shifts, and how few heads a convolution needs."""
 
-from dataclasses import replace
 from itertools import combinations
 
 import flint
 import torch
 from licences.cases import Licence
 
-from conv2attn.layers.theorem import Convolution, fewest_heads
-from conv2attn.span import check_span
+from conv2attn.layers.theorem import Convolution
 from conv2attn.theory.basis import Padding
 from conv2attn.verdicts import Verdict
 
@@ -65,16 +63,6 @@ def answers(condition):
     return agrees
 
 
-def asked(another="joint", first_heads=slice(None), first_offsets=slice(None), sign=1):
-    """The answer to another question."""
-
-    def check(attention, offsets, condition, **options):
-        moved = [(sign * offset,) for (offset,) in offsets[first_offsets]]
-        return check_span(attention[first_heads], offsets=moved, condition=another or condition, **options)
-
-    return check
-
-
 def convolution(kernel, d_out, d_in, groups, taps):
     """A convolution with whole numbers as weights."""
     ones = (1,) * len(kernel)
@@ -112,64 +100,17 @@ def are_needed(fewest, convolution):
     return attention and torch.allclose(made, convolution.weight.flatten(2), atol=1e-9)
 
 
-def counted(change):
-    """`fewest_heads` with another number of free heads."""
-    return lambda convolution: Counted(fewest_heads(convolution), change(convolution))
-
-
-class Counted:
-    """An answer with another number of heads."""
-
-    def __init__(self, found, free):
-        self.hard, self.free, self.patterns, self.matrices = found.hard, free, found.patterns, found.matrices
-
-
-def taps_of(convolution):
-    return [[int(x) for x in row] for row in convolution.weight.flatten(2).permute(2, 0, 1).flatten(1).tolist()]
-
-
-def by_sign(convolution):
-    taps = taps_of(convolution)
-    return rank(taps) + any(x < 0 for row in taps for x in row)
-
-
-def all_taps(convolution):
-    found = Counted(fewest_heads(convolution), fewest_heads(convolution).free)
-    found.hard = len(taps_of(convolution))
-    return found
-
-
 LICENCES = {
     ("L3", "span.check_span"): Licence(
         answers("joint"),
-        {
-            "the printed condition": asked("per-query"),
-            "the first head": asked(first_heads=slice(1)),
-            "the first offset": asked(first_offsets=slice(1)),
-        },
         shape=heads_on_a_line,
     ),
     ("L3p", "span.check_span"): Licence(
         answers("per-query"),
-        {
-            "the joint condition": asked("joint"),
-            "the first head": asked("per-query", first_heads=slice(1)),
-            "the first offset": asked("per-query", first_offsets=slice(1)),
-            "the opposite offsets": asked("per-query", sign=-1),
-        },
         shape=heads_on_a_line,
     ),
     ("HEADS", "layers.theorem.fewest_heads"): Licence(
         are_needed,
-        {
-            "the rank": counted(lambda c: rank(taps_of(c))),
-            "the rank and one": counted(lambda c: rank(taps_of(c)) + 1),
-            "one more for a negative tap": counted(by_sign),
-            "the taps": counted(lambda c: len(taps_of(c))),
-            "zero taps as hard heads": all_taps,
-            "the first output channel": lambda c: fewest_heads(replace(c, weight=c.weight[:1], groups=1)),
-            "taps beyond 3": lambda c: fewest_heads(replace(c, weight=c.weight.clamp(-3, 3))),
-        },
         examples=80,
         shape=convolution,
     ),

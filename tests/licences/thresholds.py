@@ -5,7 +5,7 @@ import math
 from flint import arb, ctx
 from licences.cases import Licence, ball
 
-from conv2attn.theory.bounds import FORMATS, auto_alpha, one_hot_threshold
+from conv2attn.theory.bounds import FORMATS
 from proofs.A46 import AUTO
 from proofs.A46 import FORMATS as PROVED
 
@@ -49,40 +49,12 @@ def is_automatic(function, case):
         return alpha == AUTO[STORED[name]] and rounds_to_zero(alpha, name) and flushed(alpha, name)
 
 
-def in_format(wanted, wrong):
-    """`one_hot_threshold` with a mistake in one format."""
-    return lambda name, flush: wrong(name, flush) if name == wanted else one_hot_threshold(name, flush)
-
-
 LICENCES = {
     ("A46", "theory.bounds.one_hot_threshold"): Licence(
         is_the_first,
-        {
-            **{
-                f"{name}: the number before": in_format(
-                    name, lambda n, f: one_hot_threshold(n, f) - spacing(one_hot_threshold(n, f), n)
-                )
-                for name in FORMATS
-            },
-            **{
-                f"{name}: the number after": in_format(
-                    name, lambda n, f: one_hot_threshold(n, f) + spacing(one_hot_threshold(n, f), n)
-                )
-                for name in FORMATS
-            },
-            "always gradual": lambda name, flush: one_hot_threshold(name),
-            "always flushed": lambda name, flush: one_hot_threshold(name, True),
-        },
         examples=80,
     ),
     ("A46", "theory.bounds.auto_alpha"): Licence(
         is_automatic,
-        {
-            "half": lambda name: auto_alpha(name) / 2,
-            "twice": lambda name: auto_alpha(name) * 2,
-            "46": lambda name: 46.0,
-            "no power of two": one_hot_threshold,
-            "float32 for all": lambda name: auto_alpha("float32"),
-        },
     ),
 }
