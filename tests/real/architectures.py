@@ -21,6 +21,14 @@ from conv2attn.span import ask_attention
 
 PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
 SMALL = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 96}
+SPEECH = SMALL | {
+    "conv_dim": [32] * 3,
+    "conv_stride": [5, 2, 2],
+    "conv_kernel": [10, 3, 3],
+    "num_feat_extract_layers": 3,
+    "num_conv_pos_embeddings": 4,
+    "num_conv_pos_embedding_groups": 4,
+}
 IDS = torch.arange(7, 23)[None]
 
 
@@ -252,35 +260,9 @@ TRANSFORMERS = {
         ),
         {"input_features": image(1, 8, 32), "decoder_input_ids": IDS[:, :8]},
     ),
-    "Wav2Vec2": lambda: (
-        tr.Wav2Vec2Model(
-            tr.Wav2Vec2Config(
-                **SMALL,
-                conv_dim=[32] * 3,
-                conv_stride=[5, 2, 2],
-                conv_kernel=[10, 3, 3],
-                num_feat_extract_layers=3,
-                num_conv_pos_embeddings=4,
-                num_conv_pos_embedding_groups=4,
-            )
-        ),
-        image(1, 400),
-    ),
+    "Wav2Vec2": lambda: (tr.Wav2Vec2Model(tr.Wav2Vec2Config(**SPEECH)), image(1, 400)),
     "AST": lambda: (tr.ASTModel(tr.ASTConfig(**SMALL, max_length=64, num_mel_bins=32)), image(1, 64, 32)),
-    "HuBERT": lambda: (
-        tr.HubertModel(
-            tr.HubertConfig(
-                **SMALL,
-                conv_dim=[32] * 3,
-                conv_stride=[5, 2, 2],
-                conv_kernel=[10, 3, 3],
-                num_feat_extract_layers=3,
-                num_conv_pos_embeddings=4,
-                num_conv_pos_embedding_groups=4,
-            )
-        ),
-        image(1, 400),
-    ),
+    "HuBERT": lambda: (tr.HubertModel(tr.HubertConfig(**SPEECH)), image(1, 400)),
     "BLIP vision": lambda: (
         tr.BlipVisionModel(tr.BlipVisionConfig(**SMALL, image_size=64, initializer_range=0.02)),
         image(1, 3, 64, 64),

@@ -5,6 +5,7 @@ from theory.basis.edges.graphs import EDGES, GRAPH, ONE
 from torch import nn
 
 from conv2attn.errors import GeometryError, UnsupportedError, UsageError
+from conv2attn.theory import basis
 from conv2attn.theory.basis import (
     Chebyshev,
     Dense,
@@ -22,7 +23,6 @@ from conv2attn.theory.basis import (
     as_matrix,
     basis_of,
     combine,
-    compose,
     evaluate,
     output_sides,
     relations,
@@ -33,7 +33,7 @@ FIVE, ONCE, WIDER = torch.ones(1, 1, 5), Sites((1,), (0,), (0,)), Sites.everywhe
 
 REFUSALS = {
     UsageError: {
-        "C2A120 the second layer reads 2 channels, the first gives 3": lambda: compose(
+        "C2A120 the second layer reads 2 channels, the first gives 3": lambda: basis.compose(
             *[as_basis(nn.Conv1d(2, 3, 1))] * 2, (4,)
         ),
         "C2A104 padding_mode='mirror' is not one of zeros, reflect": lambda: Padding((1,), (1,), "mirror"),
