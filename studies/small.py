@@ -15,8 +15,8 @@ from statistics import mean, stdev
 
 from conv2attn.errors import CheckpointError
 from conv2attn.files import write_text_atomically
-from conv2attn.lab.training.paper_recipes import ROWS
 from conv2attn.report.markup import markdown_table, to_csv
+from studies.paper import ROWS
 
 SEEDS = (0, 1, 2)
 OPTIONS = {
@@ -85,9 +85,9 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     options = [word for option in OPTIONS.items() for word in option]
     for seed in SEEDS:
-        words = ["reproduce", "experiments", *options, "--seed", str(seed), "-o", str(given.runs / str(seed))]
+        words = ["experiments", *options, "--seed", str(seed), "-o", str(given.runs / str(seed))]
         # The command has said what is wrong; what it trained stays, and the next call goes on from there.
-        if code := subprocess.run([sys.executable, "-m", "conv2attn", *words]).returncode:
+        if code := subprocess.run([sys.executable, "-m", "studies.paper", *words]).returncode:
             sys.exit(code)
     done = [run for seed in SEEDS for name in ROWS if (run := run_of(given.runs, name, seed))]
     write_text_atomically(given.table, to_csv(done), force=True)  # a table of fewer runs is replaced

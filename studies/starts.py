@@ -34,11 +34,11 @@ from conv2attn import capture
 from conv2attn.errors import CheckpointError
 from conv2attn.generators import generators_kept
 from conv2attn.lab.data import Augmentation, LabelledImages, accuracy, normalised_images, read_images_of
-from conv2attn.lab.figures.drawing import draw_curve
 from conv2attn.networks.starts import Start, kernel, start_at_convolution
 from conv2attn.networks.starts.parts import attending_layers
 from conv2attn.networks.starts.start import draw_as_torch
 from conv2attn.report.markup import markdown_table
+from studies.figures import draw_curve
 from studies.transformer import TransformerPlan, VisionTransformer
 
 BATCH, WEIGHT_DECAY, CLIP, WARM_UP = 50, 0.05, 1.0, 0.15

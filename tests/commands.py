@@ -16,9 +16,9 @@ LAYERS = 12
 SIZE = ["--input-size", "3x12x10"]
 
 
-def call(*arguments: object) -> Result:
+def call(*arguments: object, program: click.Group = main) -> Result:
     """The result of a command, which ends without a Python error."""
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(program, [str(argument) for argument in arguments])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
 

@@ -19,6 +19,7 @@ from PIL import Image
 
 import conv2attn
 from conv2attn.layers.attention import ENGINES
+from studies.paper import paper
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -206,8 +207,9 @@ def test_the_run_of_the_lesson_draws_the_figures_that_it_names(tmp_path):
     with chdir(tmp_path):
         for line in lines:
             program, *words = shlex.split(line.replace("--epochs 10", "--epochs 1"))
-            assert program == "conv2attn"
-            done = runner.invoke(GENERATE.command_line, words)
+            if program == "python":
+                assert words.pop(0) == "studies/paper.py"
+            done = runner.invoke({"conv2attn": GENERATE.command_line, "python": paper}[program], words)
             assert done.exit_code == 0, done.output
         named = re.findall(r"`(figures/\S+\.png)`", page)
         assert named

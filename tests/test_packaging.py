@@ -33,7 +33,7 @@ def test_import_is_light_and_the_probe_sees_what_is_not():
 
 @pytest.mark.parametrize(
     "command",
-    [[], ["convert"], ["verify"], ["explain"], ["demo"], ["explore"], ["train"], ["reproduce", "tables"]],
+    [[], ["convert"], ["verify"], ["explain"], ["demo"], ["explore"], ["train"]],
     ids=" ".join,
 )
 def test_help_is_light(command):

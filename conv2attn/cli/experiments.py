@@ -1,7 +1,6 @@
-"""The commands on the paper's experiments: train, reproduce, figures, prune, soften."""
+"""The commands on the paper's experiments: train, prune, soften."""
 
 import os
-import re
 import sys
 from dataclasses import Field, fields
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from conv2attn.cli.group import Command, main
+from conv2attn.cli.group import main
 from conv2attn.cli.options import (
     DEVICE,
     INPUT_SIZE,
@@ -21,7 +20,6 @@ from conv2attn.cli.options import (
     Read,
     Showing,
     choosing,
-    force,
     options,
     output_option,
     parse_sharpness,
@@ -29,7 +27,7 @@ from conv2attn.cli.options import (
     reading_options,
     reporting,
 )
-from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.errors import UsageError
 from conv2attn.lab.training_recipe import NETWORK_KINDS, TrainingRecipe, check_new_run
 from conv2attn.suffixes import NETWORK_SUFFIXES
 
@@ -40,14 +38,6 @@ EPOCHS = Parsed(
 )
 NUMBER_KINDS = (str, int, float)
 METAVARS = {"arch": "KIND:NAME", "arch_args": "JSON", "only": "GLOB", "skip": "GLOB", "milestones": "EPOCHS"}
-
-
-NO_OPTIONS_OF_THE_PAPER = (
-    *("kind", "terms", "absolute", "start", "parent", "arch", "arch_args", "only", "skip", "alpha"),
-    *("optimiser", "learning_rate", "momentum", "weight_decay", "position_rate", "content_rate", "schedule", "warm_up"),
-    *("milestones", "step_factor", "dropout", "attention_dropout", "initialisation"),
-)
-"""Settings of a row of the paper: its network, and the recipe that --as names."""
 
 
 def recipe_options(*left_out: str, **defaults: Any) -> Decorator:
@@ -123,69 +113,6 @@ def train(
     sys.exit(0 if run.finished else 130)
 
 
-def parse_query(text: str) -> tuple[int, ...]:
-    """`3,4` as two numbers; a ValueError otherwise."""
-    row, column = map(int, text.split(","))
-    return row, column
-
-
-def parse_example(text: str) -> int | Path:
-    """A number of test images, or the file of an image; a ValueError for a number below 0."""
-    if re.fullmatch(r"-?\d+", text) is None:
-        return Path(text)
-    if (number := int(text)) < 0:
-        raise ValueError(text)
-    return number
-
-
-@main.command(example="conv2attn figures runs/quadratic-digits -o figures")
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=Read())
-@output_option("Folder to write the figures to.")
-@click.option(
-    "--suffix",
-    type=click.Choice(["png", "svg", "pdf"]),
-    default="png",
-    help="Format of the figures.",
-)
-@click.option("--average", type=click.IntRange(1), default=100, help="Number of test images to average over.")
-@click.option(
-    "--examples",
-    type=Parsed("a number of test images, or an image file", parse_example, "--examples cat.png"),
-    multiple=True,
-    default=("3",),
-    metavar="N|FILE",
-    help="Images shown one by one: so many test images, or the image in a file; repeatable.",
-)
-@click.option(
-    "--query",
-    type=Parsed("a row and a column", parse_query, "3,4"),
-    metavar="ROW,COLUMN",
-    help="The query token; by default the one in the middle.",
-)
-@click.option(
-    "--zoom",
-    type=click.IntRange(0),
-    default=7,
-    help="Number of tokens shown around the query; 0 shows all.",
-)
-@force
-def figures(
-    runs: tuple[str, ...], output: str, suffix: str, zoom: int, examples: tuple[int | Path, ...], **arguments: Any
-) -> None:
-    """Draw the figures of the paper from training runs.
-
-    These are the learning curves of all runs, and the heads and the attention of each.
-    """
-    from conv2attn.lab.figures import draw_figures
-    from conv2attn.lab.training import TrainingRun
-
-    trained = [TrainingRun(Path(run)) for run in runs]
-    arguments["examples"] = sum(each for each in examples if isinstance(each, int))
-    arguments["pictures"] = [each for each in examples if isinstance(each, Path)]
-    for path in draw_figures(trained, output, suffix=f".{suffix}", zoom=zoom or None, **arguments):
-        click.echo(f"wrote {path}", err=True)
-
-
 @main.command(example="conv2attn prune generalised.pt -o smaller.pt")
 @click.argument("model", type=Read())
 @output_option("Where to write the smaller network.", NETWORK_SUFFIXES)
@@ -243,69 +170,3 @@ def soften(
     softening = lower_sharpness(network, example, **arguments)
     save(softening.network, output, force=showing.force)
     showing.finish(softening, f"wrote {output}")
-
-
-@main.group()
-def reproduce() -> None:
-    """Compute the tables of the paper again."""
-
-
-def parse_model_run(text: str) -> tuple[str, Path]:
-    """`quadratic=runs/quadratic-cifar` as the name of a model and the folder of its run; a ValueError otherwise.
-
-    Raises:
-        CheckpointError: the folder is not there (C2A301).
-    """
-    model, folder = text.split("=", 1)
-    if not Path(folder).is_dir():
-        raise CheckpointError("C2A301", f"{folder or repr(folder)} is not a folder", "Pass the folder of a run.")
-    return model, Path(folder)
-
-
-@reproduce.command(cls=Command, example="conv2attn reproduce tables")
-@click.option(
-    "--run",
-    "runs",
-    type=Parsed("MODEL=FOLDER", parse_model_run, "--run quadratic=runs/quadratic-cifar"),
-    multiple=True,
-    metavar="MODEL=FOLDER",
-    help="Show the accuracy of this run; repeatable.",
-)
-@click.option("--engine", default="dense", help="Engine whose multiplications are counted.")
-@reporting
-def tables(runs: tuple[tuple[str, Path], ...], engine: str, showing: Showing) -> None:
-    """Print Tables 1 and 4 beside the paper's.
-
-    They hold the parameters, FLOPs and accuracies of all models.
-    """
-    from conv2attn.lab.tables import reproduce_tables
-    from conv2attn.lab.training import TrainingRun
-
-    showing.finish(reproduce_tables({model: TrainingRun(folder) for model, folder in runs}, engine))
-
-
-@reproduce.command(cls=Command, example="conv2attn reproduce experiments --data cifar-10-binary.tar.gz")
-@output_option("Folder of the runs, the tables and the figures; by default runs/paper-published.", required=False)
-@DEVICE
-@reporting
-@click.option(
-    "--as",
-    "source",
-    type=click.Choice(("published", "code")),
-    default="published",
-    help="Train as the paper's tables and text say, or as the authors' program does.",
-)
-@recipe_options(*NO_OPTIONS_OF_THE_PAPER)
-def experiments(output: str | None, device: str, source: Any, showing: Showing, **arguments: Any) -> None:
-    """Train every row of Tables 1 and 4 and of Figure 14, and write their table and the figures.
-
-    A recipe is whole: --as names it. --epochs shortens it in proportion. The same call continues after Ctrl-C, and
-    skips what is done. With 300 epochs this takes days on one GPU.
-    """
-    from conv2attn.lab.paper_runs import train_paper
-
-    folder = Path(output or f"runs/paper-{source}")
-    tables = train_paper(TrainingRecipe("quadratic", **arguments), folder, showing.say, device, source)
-    if tables is None:
-        sys.exit(130)
-    showing.finish(tables)

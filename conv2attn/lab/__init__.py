@@ -1,1 +1,1 @@
-"""The paper's experiments: its tables, its training runs, its figures, and the pruning of degenerate heads."""
+"""Training of the paper's networks, the pruning of degenerate heads, and the page on which attention is explored."""

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.lab.counting import count_flops, count_parameters
-from conv2attn.lab.training import RECIPES
 from conv2attn.lab.training.recipe_networks import head_parameters
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.attention.plan import from_plan, to_plan
@@ -18,7 +17,7 @@ from conv2attn.networks import attention_layers
 from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan
 from conv2attn.report import Document, Report, Table, counted, document
 
-SMALLEST, CONDITION = 1e-5, RECIPES["published"].condition
+SMALLEST, CONDITION = 1e-5, 1e5
 """The paper's thresholds; the authors' released code has another for the condition number."""
 
 

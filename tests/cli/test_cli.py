@@ -193,7 +193,7 @@ def test_a_crash_or_an_interruption_is_not_a_refutation(folder, monkeypatch, rai
     assert not (folder / "net.attn.pt").exists()
 
 
-COMMANDS = {name: each for name, each in main.commands.items() if name != "reproduce"}
+COMMANDS = main.commands
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -238,7 +238,7 @@ SENTENCES = [
 @pytest.mark.parametrize(("path", "text"), SENTENCES, ids=lambda each: each.name if isinstance(each, Path) else "")
 def test_every_option_that_an_error_names_is_one_of_a_command(path, text):
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text))
-    assert named <= set().union(*OPTIONS.values(), *map(options_of, main.commands["reproduce"].commands.values()))
+    assert named <= set().union(*OPTIONS.values())
 
 
 def test_what_torch_logs_of_an_export_that_fails_is_left_out(folder):
@@ -352,14 +352,6 @@ def test_an_interruption_while_the_program_starts_is_one_word(folder, module):
         [sys.executable, "-c", INTERRUPTED.format(module=module)], capture_output=True, text=True, check=False
     )
     assert (run.returncode, run.stdout, run.stderr) == (130, "", "interrupted\n")
-
-
-def test_a_group_alone_shows_its_help():
-    result = call("reproduce")
-    assert result.exit_code == 2
-    assert "Usage: " in result.stderr
-    assert "C2A006" not in result.stderr
-    assert "experiments" in result.stderr
 
 
 def test_a_link_stays_one_and_what_it_leads_to_is_written(folder):

@@ -14,13 +14,12 @@ from conv2attn import errors
 from conv2attn.cli import advice, main
 from conv2attn.errors import ARGUMENTS, OPTION, Conv2AttnError
 from conv2attn.files import Reading
-from conv2attn.lab.figures import draw_figures
 from conv2attn.lab.training import TrainingRecipe
 
 HOME = Path(conv2attn.__file__).parent
 REFUSALS = {name for name in vars(errors) if re.fullmatch(r"\w+(Error|Warning)", name)}
-COMMANDS = {**main.commands, **main.commands["reproduce"].commands}
-FUNCTIONS = [*(getattr(conv2attn, name) for name in conv2attn.__all__), draw_figures]
+COMMANDS = main.commands
+FUNCTIONS = [getattr(conv2attn, name) for name in conv2attn.__all__]
 PARAMETERS = {name for each in FUNCTIONS for name in inspect.signature(each).parameters}
 PARAMETERS |= {each.name for kind in (TrainingRecipe, Reading) for each in fields(kind)}
 

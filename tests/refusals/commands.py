@@ -6,7 +6,6 @@ CONVERT = f"convert net.pt -o new.pt {SIZE}"
 
 COMMANDS = {
     "no-such-command": "C2A006 No such command",
-    "reproduce nothing": "C2A006 No such command",
     "convert": "C2A006 Missing argument 'MODEL'. See conv2attn convert --help",
     "heads": "C2A006 Missing argument 'MODEL'",
     "convert https://site.org/net.pt": "C2A301 https://site.org/net.pt is an address. Nothing is downloaded",

@@ -35,9 +35,4 @@ COMMANDS = {
     f"{HYBRID} --only ''": "C2A008 the pattern '' fits no convolution",
     f"{HYBRID} --only ' '": "C2A008 the pattern ' ' fits no convolution",
     f"{HYBRID} --only layer9.*": "C2A008 the pattern 'layer9.*' fits no convolution",
-    "figures empty -o new": "C2A301 empty/metrics.csv does not exist",
-    "figures empty -o new --query 1": "C2A006 --query '1' is not a row and a column. Write 3,4, say",
-    "reproduce tables --run quadratic": "C2A006 --run 'quadratic' is not MODEL=FOLDER",
-    "reproduce tables --run quadratic=nothing": "C2A301 nothing is not a folder. Pass the folder of a run",
-    "reproduce tables --run nothing=empty": "C2A002 'nothing' is no model of the tables",
 }

@@ -11,7 +11,6 @@ from conv2attn import check_span, heads
 from conv2attn.equality import Recheck
 from conv2attn.files import Inspection
 from conv2attn.lab.pruning import Pruning
-from conv2attn.lab.tables import reproduce_tables
 from conv2attn.networks import convert, soften
 from conv2attn.report import Report
 
@@ -55,7 +54,6 @@ REPORTS: dict[str, Callable[[], Report]] = {
     ),
     "softening": softened,
     "pruning": lambda: Pruning({"layers.0": (1, 4)}, {"layers.0": 7}, 1e-5, 1e5, (1000, 900), (20000, 18000)),
-    "tables": reproduce_tables,
 }
 
 

@@ -6,9 +6,9 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from conv2attn.cli import main as command_line
 from conv2attn.errors import CheckpointError
 from studies import small
+from studies.paper import paper
 
 
 def test_each_seed_runs_the_command_with_the_sizes_of_the_page(tmp_path, monkeypatch):
@@ -16,8 +16,8 @@ def test_each_seed_runs_the_command_with_the_sizes_of_the_page(tmp_path, monkeyp
     contexts = []
 
     def trained(words):
-        assert words[1:5] == ["-m", "conv2attn", "reproduce", "experiments"]
-        contexts.append(command_line.commands["reproduce"].commands["experiments"].make_context("", words[5:]).params)
+        assert words[1:4] == ["-m", "studies.paper", "experiments"]
+        contexts.append(paper.commands["experiments"].make_context("", words[4:]).params)
         for row in small.ROWS:
             folder = Path(contexts[-1]["output"]) / row
             folder.mkdir(parents=True)

@@ -2,23 +2,19 @@
 
 from conv2attn.lab.training.loop import Training, train
 from conv2attn.lab.training.optimisation import Widths
-from conv2attn.lab.training.paper_recipes import RECIPES, described, recipes
 from conv2attn.lab.training.recipe_networks import classifies, fresh_network, hybrid_network, network_digest
 from conv2attn.lab.training.run_folder import TrainingRun
 from conv2attn.lab.training_recipe import TrainingRecipe, learning_rate
 
 __all__ = [
-    "RECIPES",
     "Training",
     "TrainingRecipe",
     "TrainingRun",
     "Widths",
     "classifies",
-    "described",
     "fresh_network",
     "hybrid_network",
     "learning_rate",
     "network_digest",
-    "recipes",
     "train",
 ]

@@ -9,9 +9,9 @@ from torch import nn
 
 import conv2attn
 from conv2attn.lab.data import read_images_of
-from conv2attn.lab.figures import draw_figures
 from conv2attn.lab.training import train
 from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan
+from studies.figures import draw_figures
 
 SIZES = {"data": "motifs", "patch": 1, "width": 8, "heads": 3, "layers": 1, "images": 40, "batch": 20, "epochs": 1}
 

@@ -1,6 +1,6 @@
 """Figures: the numbers behind them are those of the heads, and the files are written.
 
-Pictures are checked by the geometry of their panels; the laws of tests/lab are of training runs.
+Pictures are checked by the geometry of their panels; the laws of tests/lab are those of training runs.
 """
 
 import math
@@ -16,16 +16,10 @@ from PIL import Image
 import conv2attn
 from conv2attn.errors import UsageError
 from conv2attn.lab.data import normalised_images, read_images_of
-from conv2attn.lab.figures import (
-    attention_of_query,
-    centers_figure,
-    draw_figures,
-    ellipse,
-    mean_places,
-    reading_order,
-)
 from conv2attn.lab.training import train
 from conv2attn.networks import attention_layers
+from studies.figures import attention_of_query, centers_figure, draw_figures, ellipse, mean_places, reading_order
+from studies.paper import paper
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +35,7 @@ def test_attention_on_pictures_has_figures_of_their_names(runs, tmp_path):
         Image.fromarray(np.random.default_rng(0).integers(0, 256, (13, 17, 3), np.uint8)).save(tmp_path / f"{name}.png")
     cat, dog = (str(tmp_path / f"{name}.png") for name in ("cat", "dog"))
     options = ["--average", "1", "--examples", cat, "--examples", "1", "--examples", dog]
-    result = call("figures", runs["learned"].folder, "-o", tmp_path / "out", *options)
+    result = call("figures", runs["learned"].folder, "-o", tmp_path / "out", *options, program=paper)
     assert result.exit_code == 0, result.output
     names = {path.stem for path in (tmp_path / "out").iterdir()}
     assert names == {"accuracy", "attention", "factors", "attention-image-1", "attention-cat", "attention-dog"}
@@ -107,7 +101,9 @@ def test_mean_places_are_displacements_from_the_query():
 
 @pytest.mark.parametrize(("kind", "suffix"), [("quadratic", "png"), ("learned", "svg"), ("resnet", "pdf")])
 def test_figures_are_written_for_every_kind(runs, tmp_path, kind, suffix):
-    drawn = call("figures", runs[kind].folder, "-o", tmp_path / "out", "--suffix", suffix, "--examples", "1")
+    drawn = call(
+        "figures", runs[kind].folder, "-o", tmp_path / "out", "--suffix", suffix, "--examples", "1", program=paper
+    )
     assert drawn.exit_code == 0, drawn.output
     names = {file.name.removesuffix(f".{suffix}") for file in (tmp_path / "out").iterdir()}
     centers, attention = {"centers", "centers-over-training"}, {"attention", "attention-image-1", "factors"}
@@ -137,4 +133,22 @@ def test_circles_near_the_edge_are_whole():
 
 def test_figures_are_replaced_by_force_alone(runs, tmp_path):
     arguments = ["figures", runs["resnet"].folder, "-o", tmp_path / "out", "--suffix", "svg"]
-    assert [call(*arguments, *more).exit_code for more in ([], [], ["--force"])] == [0, 2, 0]
+    assert [call(*arguments, *more, program=paper).exit_code for more in ([], [], ["--force"])] == [0, 2, 0]
+
+
+REFUSALS = {
+    "figures empty -o new": "C2A301 empty/metrics.csv does not exist",
+    "figures empty -o new --query 1": "C2A006 --query '1' is not a row and a column. Write 3,4, say",
+    "tables --run quadratic": "C2A006 --run 'quadratic' is not MODEL=FOLDER",
+    "tables --run quadratic=nothing": "C2A301 nothing is not a folder. Pass the folder of a run",
+    "tables --run nothing=empty": "C2A002 'nothing' is no model of the tables",
+}
+
+
+@pytest.mark.parametrize("words", REFUSALS)
+def test_a_wrong_call_is_refused_in_one_line(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    result = call(*words.split(), program=paper)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert REFUSALS[words] in result.stderr

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from conv2attn import MultiHeadSelfAttention, convert
-from conv2attn.lab.figures import factors_figure, factors_of_layer, nearest_convolution
 from conv2attn.layers.attention import Encoding
 from conv2attn.theory.basis import QuadraticSoftmax
+from studies.figures import factors_figure, factors_of_layer, nearest_convolution
 
 QUERY, SIDES = (2, 3), (5, 6)
 

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from report.cases import report_of
 from torch import nn
 
-from conv2attn.lab.counting import count_flops, count_parameters, count_weight_flops
-from conv2attn.lab.tables import MODELS
-from conv2attn.lab.training import TrainingRecipe, recipes
+from conv2attn.lab.counting import count_flops, count_parameters
+from conv2attn.lab.training import TrainingRecipe
 from conv2attn.layers.attention import ScoreTerms
 from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
 from conv2attn.verdicts import Verdict
+from studies.paper import MODELS, count_weight_flops, recipes, reproduce_tables
 
 PAPER = recipes(TrainingRecipe("quadratic"), Path("runs"))
 EXACT = {
@@ -46,7 +45,7 @@ def test_parameters_are_the_exact_counts_of_the_architecture(name):
 
 @pytest.fixture(scope="module")
 def tables():
-    return report_of("tables")
+    return reproduce_tables()
 
 
 def test_every_number_that_the_paper_prints_is_found_again(tables):

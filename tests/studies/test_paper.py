@@ -8,35 +8,32 @@ from types import SimpleNamespace
 import pytest
 import torch
 from commands import call
-from lab.cases import quiet, without_times
+from lab.cases import few_test_images, quiet, without_times
 
 from conv2attn.errors import UsageError
 from conv2attn.files import load, save
-from conv2attn.lab.figures import accuracy_figure
-from conv2attn.lab.paper_runs import train_paper
 from conv2attn.lab.pruning import prune
-from conv2attn.lab.training import (
-    RECIPES,
-    TrainingRecipe,
-    TrainingRun,
-    described,
-    fresh_network,
-    learning_rate,
-    network_digest,
-    recipes,
-    train,
-)
+from conv2attn.lab.training import TrainingRecipe, TrainingRun, fresh_network, learning_rate, network_digest, train
+from studies.figures import accuracy_figure
+from studies.paper import RECIPES, described, paper, recipes, train_paper
 
 DATA = ["--data", "digits", "--train-images", "20", "--test-images", "20", "--batch", "10", "--epochs", "2"]
 ROWS = tuple(recipes(TrainingRecipe("quadratic"), Path("runs")))
 TOY = [*DATA, "--heads", "2", "--layers", "1", "--width", "8", "--hidden", "8", "--positions", "4"]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def on_few_images():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("conv2attn.lab.training.loop.read_images_of", few_test_images)
+        yield
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The folder of all runs, made by the command without an interruption."""
     folder = tmp_path_factory.mktemp("whole")
-    run = call("reproduce", "experiments", *TOY, "-o", folder)
+    run = call("experiments", *TOY, "-o", folder, program=paper)
     assert run.exit_code == 0, run.output
     assert "learned + content" in run.output
     return folder
@@ -51,7 +48,7 @@ def recipe(whole):
 @pytest.fixture
 def no_tables(monkeypatch):
     """Tables count the products of eight networks, which takes seconds, and draw figures."""
-    monkeypatch.setattr("conv2attn.lab.paper_runs.write_tables", lambda runs, folder: runs)
+    monkeypatch.setattr("studies.paper.write_tables", lambda runs, folder: runs)
 
 
 @pytest.mark.usefixtures("no_tables")
@@ -65,7 +62,7 @@ def test_interrupted_runs_go_on_to_the_same_numbers(tmp_path, whole, recipe):
 
 
 def test_every_row_has_its_accuracy_and_its_files(whole, recipe, monkeypatch):
-    monkeypatch.setattr("conv2attn.lab.paper_runs.draw_figures", lambda *_, **__: [])
+    monkeypatch.setattr("studies.paper.draw_figures", lambda *_, **__: [])
     tables = train_paper(recipe, whole, pytest.fail)
     accuracies = {key: TrainingRun(whole / key).metrics()[-1]["test_accuracy"] for key in ROWS}
     assert {row.key: row.accuracy for row in tables.rows} == accuracies

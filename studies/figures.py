@@ -1,40 +1,39 @@
 """Figures 2 to 14 of the paper from runs: learning curves, centres of heads, attention, factors.
 
-Heads differ by colour (Okabe and Ito, readable by colour-blind people) and by number.
+Heads differ by colour (Okabe and Ito, readable by colour-blind people) and by number. Fig. 11 shows what one query
+computes, as weights times attention. For `D_in D_out = 2`, two heads and three keys, `V_SA` (2 x 3) is `W_SA` (2 x 2)
+times `A_q` (2 x 3); the nearest convolution is `W_conv` times `E_q`, whose rows are one-hot at the query's neighbours.
+Lemma 3: a span that holds the rows of `E_q` is enough, and necessary.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.extras import optional
 from conv2attn.files import load
 from conv2attn.files.input_images import read_picture, resize_to, with_channels
 from conv2attn.lab.data import normalised_images, read_images_of
-from conv2attn.lab.figures.ellipses import (
-    FloatArray,
-    attention_of_query,
-    ellipse,
-    mean_places,
-    reading_order,
-    snapshots,
-)
-from conv2attn.lab.figures.factors import factors_figure
 from conv2attn.lab.training import network_digest
 from conv2attn.lab.training.run_folder import TrainingRun
-from conv2attn.networks import attention_layers
+from conv2attn.layers.theorem import as_basis
+from conv2attn.networks.layers import attention_layers, layer_inputs
 from conv2attn.plots import check_drawable, write
 from conv2attn.suffixes import PICTURE_SUFFIXES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+FloatArray = NDArray[np.float64]
 
 HEAD_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D00", "#7F7F7F")
 DASHES = ("-", "--", "-.", ":")
@@ -304,3 +303,154 @@ def draw_attention(panel: "Axes", attention: FloatArray, query: tuple[int, int],
     sides = [max(-0.5, query[1] - reach), min(columns - 0.5, query[1] + reach)]
     panel.set(xlim=sides, ylim=box[::-1], xticks=[], yticks=[])
     panel.set_title(title, fontsize=5, pad=2)
+
+
+LONGEST_AXIS = 1e4
+"""Semi-axes are cut here, in pixels, so that heads that attend to everything can be drawn."""
+
+
+@final
+@dataclass(frozen=True)
+class HeadEllipse:
+    """The region that holds a share of a Gaussian head.
+
+    Args:
+        semi_axes: in pixels, the longer one first.
+        angle: of the longer axis in degrees, from the axis of columns towards the axis of rows.
+    """
+
+    semi_axes: tuple[float, float]
+    angle: float
+
+
+def ellipse(precision: FloatArray, share: float) -> HeadEllipse:
+    """Where the density proportional to `exp(-1/2 d^T precision d)`, `d` from the centre, has `share` of its mass.
+
+    In the plane this is `d^T precision d <= -2 ln(1 - share)`: for a quadratic head, whose precision is `2 alpha`
+    times the identity, a circle of squared radius `-ln(1 - share) / alpha`.
+    """
+    values, vectors = np.linalg.eigh((precision + precision.T) / 2)
+    reach = -2 * math.log1p(-share)
+    long, short = (min(LONGEST_AXIS, math.sqrt(reach / value)) if value > 0 else LONGEST_AXIS for value in values)
+    down, right = vectors[:, 0]
+    angle = math.degrees(math.atan2(down, right)) % 180
+    return HeadEllipse((long, short), angle)
+
+
+def reading_order(places: FloatArray) -> list[int]:
+    """The heads in the order in which a square of their places is read: rows from the top, each from the left.
+
+    Args:
+        places: (heads, 2), the row and column that each head attends to.
+    """
+    heads = len(places)
+    width = math.ceil(math.sqrt(heads))
+    by_row = sorted(range(heads), key=lambda head: places[head][0])
+    rows = [by_row[start : start + width] for start in range(0, heads, width)]
+    return [head for row in rows for head in sorted(row, key=lambda head: places[head][1])]
+
+
+def mean_places(attention: FloatArray, query: tuple[int, int]) -> FloatArray:
+    """The mean displacement of each head, (heads, 2), for attention (heads, rows, columns) that sums to 1."""
+    rows, columns = (np.arange(side) - place for side, place in zip(attention.shape[1:], query, strict=True))
+    return np.stack([attention.sum(2) @ rows, attention.sum(1) @ columns], 1)
+
+
+@torch.no_grad()
+def attention_of_query(network: nn.Module, images: Tensor, query: tuple[int, int] | None) -> dict[str, FloatArray]:
+    """The attention of one query in every layer: (images, heads, rows, columns) by layer.
+
+    Args:
+        images: as the network takes them.
+        query: row and column of the token that asks; by default the one in the middle.
+    Raises:
+        UsageError: there is no such token (C2A002).
+    """
+    layers, inputs = attention_layers(network), layer_inputs(network.eval(), images)
+    return {name: attention_rows_of(layers[name], image, query) for name, image in inputs.items()}
+
+
+def attention_rows_of(layer: nn.Module, image: Tensor, query: tuple[int, int] | None) -> FloatArray:
+    """The attention of one query of a layer: (images, heads, rows, columns)."""
+    rows, columns = image.shape[2:]
+    row, column = query or (rows // 2, columns // 2)
+    if not (0 <= row < rows and 0 <= column < columns):
+        raise UsageError(
+            "C2A002", f"query {row},{column} is none of {rows}x{columns} tokens", "Pass a --query on the grid."
+        )
+    query_index, attention_rows = row * columns + column, []
+    for single_image in image.split(1):
+        for queries, attention in layer.attention_chunks(single_image):  # type: ignore[operator]
+            if queries.start <= query_index < queries.stop:
+                attention_rows.append(attention[:, :, query_index - queries.start])
+    return torch.cat(attention_rows).unflatten(-1, (rows, columns)).cpu().double().numpy()
+
+
+def snapshots(epochs: int, count: int) -> list[int]:
+    """Epochs to show, the first and the last among them, evenly spread.
+
+    >>> snapshots(300, 4), snapshots(2, 6)
+    ([0, 100, 200, 300], [0, 1, 2])
+    """
+    return sorted({round(epochs * part / max(1, count - 1)) for part in range(count)})
+
+
+ROWS = 24
+"""So many rows of the vectorised weights are drawn; a layer of width 64 has 4,096."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """A layer's map at one query as a product: weights (d_in d_out, heads) times rows of attention (heads, keys)."""
+
+    weights: FloatArray
+    rows: FloatArray
+
+    @property
+    def product(self) -> FloatArray:
+        """V_q of Appendix C, (d_in d_out, keys)."""
+        return self.weights @ self.rows
+
+
+def factors_of_layer(layer: nn.Module, attention: FloatArray) -> Factors:
+    """W_SA and A_q of a layer, for the attention (heads, rows, columns) of the query."""
+    matrices = as_basis(layer).weights.dense().detach().double().cpu().numpy()  # (heads, d_out, d_in)
+    return Factors(matrices.reshape(len(matrices), -1).T, attention.reshape(len(attention), -1))
+
+
+def nearest_convolution(factors: Factors, sides: tuple[int, ...], query: tuple[int, int], kernel: int) -> Factors:
+    """W_conv and E_q of the kernel x kernel convolution that is nearest to a layer at this query.
+
+    Rows of E_q are orthonormal, so its weights are the columns of the layer's V at the query's neighbours.
+    """
+    around = [(query[0] + a, query[1] + b) for a in span(kernel) for b in span(kernel)]
+    inside = [a * sides[1] + b for a, b in around if 0 <= a < sides[0] and 0 <= b < sides[1]]
+    rows = np.eye(math.prod(sides))[inside]
+    return Factors(factors.product @ rows.T, rows)
+
+
+def span(kernel: int) -> range:
+    """The offsets of one axis of a kernel, as `Convolution.offsets` has them."""
+    return range(-((kernel - 1) // 2), kernel - (kernel - 1) // 2)
+
+
+def factors_figure(layer: nn.Module, attention: FloatArray, query: tuple[int, int]) -> "Figure":
+    """The factors of the nearest convolution with as many taps as heads, or fewer, above those of the layer."""
+    ours = factors_of_layer(layer, attention)
+    kernel = max(1, math.isqrt(len(attention)))
+    conv = nearest_convolution(ours, attention.shape[1:], query, kernel)
+    figure: Figure = optional("matplotlib.figure").Figure(figsize=(8, 4), layout="constrained")
+    figure.suptitle(
+        f"the nearest {kernel}x{kernel} convolution, and the layer, at token {query[0]},{query[1]}", fontsize=8
+    )
+    largest = float(np.abs(ours.product).max()) or 1.0
+    names = (("V_conv", "W_conv", "E_q"), ("V_SA", "W_SA", "A_q"))
+    for line, factors, titles in zip(figure.subplots(2, 3), (conv, ours), names, strict=True):
+        for panel, array, title in zip(line, (factors.product, factors.weights, factors.rows), titles, strict=True):
+            scale = largest if title.startswith("V") else float(np.abs(array).max()) or 1.0
+            panel.imshow(array[:ROWS], cmap="RdBu", vmin=-scale, vmax=scale, aspect="auto", interpolation="nearest")
+            shown = f" (first {ROWS} of {len(array)} rows)" if len(array) > ROWS else ""
+            panel.set_title(f"{title} {array.shape[0]}x{array.shape[1]}{shown}", fontsize=7)
+            panel.set(xticks=[], yticks=[])
+    return figure
