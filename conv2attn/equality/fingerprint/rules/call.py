@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.fingerprint.formulas import quotient
-from conv2attn.equality.fingerprint.residues import Factor, Residues
+from conv2attn.equality.fingerprint.residues import NOT_NEGATIVE, Factor, Residues, bits_of_sum, knowledge
 from conv2attn.equality.fingerprint.tensors import FieldTensor
 
 Rule = Callable[..., Any]
@@ -59,6 +59,24 @@ class Call:
             return torch.tensor(value, dtype=self.dtype)
         return None if self.numbers.depends(value) else self.numbers.real(value).to(self.dtype)
 
+    def sums(self, function: Callable[..., Tensor], *numbers: Residues) -> Residues:
+        """Sums of numbers into places: `function` of whole numbers; of ones, it counts how many are summed at each.
+
+        Raises:
+            Undecided: some numbers are not finite.
+        """
+        for each in numbers:
+            self.field.usable(each, "a sum")
+        counts = function(*(torch.ones(each.shape, dtype=torch.int64) for each in numbers))
+        sums = torch.empty(self.field.count, *counts.shape, dtype=torch.int64)
+        for out, *values in zip(sums, *(each.values for each in numbers), strict=True):
+            out.copy_(function(*(each.long() for each in values)))
+        facts = knowledge(*numbers)
+        facts["size_bits"] += bits_of_sum(int(counts.sum() and counts.max()))
+        if not bool(counts.all()):
+            facts["sign"] = min(NOT_NEGATIVE, facts["sign"])
+        return Residues(self.field.reduced(sums), None, **facts)
+
     def quotient(self, numerator: Residues, denominator: Any) -> Residues:
         """A numerator over an operand."""
         return quotient(self.field, numerator, self.operand(denominator), self.constant(denominator))
@@ -66,9 +84,7 @@ class Call:
 
 def axes_of(numbers: Residues, dim: Any) -> list[int]:
     """The axes that an argument `dim` names; nothing, and a list of nothing, name all."""
-    if dim is None or dim == []:
-        return list(range(len(numbers.shape)))
-    return [dim] if isinstance(dim, int) else list(dim)
+    return [dim] if isinstance(dim, int) else list(dim or range(len(numbers.shape)))
 
 
 def same_view(first: Any, second: Any) -> bool:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.fingerprint.formulas import keyed_hashes, mul, oracle, times, total
-from conv2attn.equality.fingerprint.residues import NOT_NEGATIVE, POSITIVE, Residues, bits_of_sum, knowledge
+from conv2attn.equality.fingerprint.residues import POSITIVE, Residues, knowledge
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules.call import Call, rule
 
@@ -104,21 +104,15 @@ def _(
     count_include_pad: bool = True,
     divisor_override: Any = None,
 ) -> Residues:
-    numbers, axes = c.operand(self), axes_of_pool(c)
-    c.field.usable(numbers, "a pool")
+    axes = axes_of_pool(c)
     if ceil_mode:
         raise Undecided("the argument ceil_mode")
     kernel, around = each_axis(kernel_size, axes), each_axis(padding, axes)
     where = (kernel, each_axis(stride or kernel, axes), around, [1] * axes, tuple(c.outs[0].shape[-axes:]))
-    padded = any(around)
-    sums = windows(numbers.values.long(), *where)
-    values = c.field.reduced(sums)
-    size_bits = numbers.size_bits + bits_of_sum(math.prod(kernel))
-    sign = min(numbers.sign, NOT_NEGATIVE if padded else POSITIVE)
-    summed = numbers.but(values=values, size_bits=size_bits, sign=sign)
-    if divisor_override or count_include_pad or not padded:
+    summed = c.sums(lambda x: windows(x, *where), c.operand(self))
+    if divisor_override or count_include_pad or not any(around):
         return times(c.field, summed, 1, divisor_override or math.prod(kernel))
-    counts = windows(torch.ones(1, *numbers.shape[-axes:], dtype=torch.int64), *where)[0]
+    counts = windows(torch.ones(self.shape[-axes:], dtype=torch.int64), *where)
     # One inverse for each count of numbers that a window may hold, and not one for each window.
     inverses = [[pow(n, -1, prime) if n else 0 for n in range(int(counts.max()) + 1)] for prime in c.field.primes]
     shares = torch.stack([torch.tensor(each, dtype=torch.int32)[counts] for each in inverses])

@@ -14,21 +14,15 @@ from conv2attn.equality.fingerprint.formulas import (
     total,
     unordered,
 )
-from conv2attn.equality.fingerprint.residues import Residues, bits_of_sum
+from conv2attn.equality.fingerprint.residues import Residues
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules.call import NOTHING, Call, axes_of, rule
 
 
-@rule("sum", "nansum")
+@rule("sum", "nansum", "mean")
 def _(c: Call, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Residues:
     numbers = c.operand(self)
-    return total(c.field, numbers, axes_of(numbers, dim), keepdim)
-
-
-@rule("mean")
-def _(c: Call, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Residues:
-    numbers = c.operand(self)
-    return mean(c.field, numbers, axes_of(numbers, dim), keepdim)
+    return (mean if c.base == "mean" else total)(c.field, numbers, axes_of(numbers, dim), keepdim)
 
 
 def mean_and_variance(
@@ -55,33 +49,16 @@ def _(c: Call, self: Any, dim: Any = None, correction: Any = None, keepdim: bool
     return {"var": spread, "std": root(c.field, spread), "var_mean": (spread, middle)}[c.base]
 
 
-@rule("cumsum")
-def _(c: Call, self: Any, dim: int, dtype: Any = None) -> Residues:
-    numbers = c.operand(self)
-    c.field.usable(numbers, "a sum")
-    if not numbers.shape:
-        return numbers
-    axis = dim % len(numbers.shape) - len(numbers.shape)
-    sums = numbers.values.cumsum(axis)
-    values = c.field.reduced(sums)
-    return numbers.but(values=values, size_bits=numbers.size_bits + bits_of_sum(numbers.shape[axis]))
-
-
 def extreme(c: Call, name: str, numbers: Residues, axes: list[int], keep: bool) -> Residues:
     """The largest or the smallest number along some axes, by its name "max" or "min"."""
     return unordered(c.field, name, numbers, axes, keep) if axes else numbers
 
 
-@rule("amax", "amin")
-def _(c: Call, self: Any, dim: Any = (), keepdim: bool = False) -> Residues:
-    numbers = c.operand(self)
-    return extreme(c, c.base[1:], numbers, axes_of(numbers, list(dim)) if numbers.shape else [], keepdim)
-
-
-@rule("max", "min")
+@rule("amax", "amin", "max", "min")
 def _(c: Call, self: Any, dim: Any = None, keepdim: bool = False) -> Residues:
     numbers = c.operand(self)
-    return extreme(c, c.base, numbers, axes_of(numbers, dim) if numbers.shape else [], keepdim)
+    axes = axes_of(numbers, dim) if numbers.shape else []
+    return extreme(c, c.base.removeprefix("a"), numbers, axes, keepdim)
 
 
 # The rules of other norms are torch's own decompositions; see `families`. That of this one rounds one over the
