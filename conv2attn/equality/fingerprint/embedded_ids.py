@@ -21,20 +21,6 @@ AsNumbers = tuple[tuple[nn.Module, nn.Module], Tensor, tuple[tuple[int, ...], ..
 
 
 @final
-class Rows(nn.Module):
-    """Stands in the place of an embedding and returns rows that were put in beforehand."""
-
-    def __init__(self, embedding: nn.Embedding, rows: list[Tensor]):
-        super().__init__()
-        self.weight, self.rows = embedding.weight, rows  # a last layer may share the weight
-        self.training = embedding.training
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """The rows, once for a call of the network."""
-        return self.rows.pop()
-
-
-@final
 class Embedded(nn.Module):
     """A network called with fixed inputs, whose first embedding returns the rows that it is given.
 
@@ -46,11 +32,12 @@ class Embedded(nn.Module):
     def __init__(self, network: nn.Module, name: str, inputs: Inputs):
         super().__init__()
         self.rows, self.arguments = list[Tensor](), arguments(inputs)
-        owner, _, own_name = name.rpartition(".")
-        parent, embedding = network.get_submodule(owner), network.get_submodule(name)
-        assert isinstance(embedding, nn.Embedding)
-        parent._modules[own_name] = Rows(embedding, self.rows)
+        network.get_submodule(name).register_forward_hook(self.put_in)
         self.network, self.training = network, network.training
+
+    def put_in(self, *_: Any) -> Tensor:
+        """The rows, once for a call of the network, in place of those that the embedding returns."""
+        return self.rows.pop()
 
     def forward(self, rows: Tensor) -> Any:
         """The output of the network for these rows."""

@@ -67,5 +67,3 @@ TOTAL = {
 }
 """Real functions that are finite wherever their operands are."""
 COMMUTATIVE = {"eq", "ne", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"}
-EXACT_BITS = {"bool": 1, "uint8": 8, "int8": 8, "int16": 16}
-"""Bits of whole numbers that wider dtypes hold exactly."""

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.equality.fingerprint.families import EXACT_BITS
 from conv2attn.equality.fingerprint.field import Field
 from conv2attn.equality.fingerprint.formulas import oracle
 from conv2attn.equality.fingerprint.residues import UNUSABLE, Residues, knowledge
@@ -125,19 +124,18 @@ class Numbers:
             numbers = Residues(nothing, torch.full(size, UNUSABLE, dtype=torch.int8))
         if count != like.numel():
             raise Undecided("a result with gaps")
+
+        def stored(each: Tensor, *first: int) -> Tensor:
+            each = each.expand(*first, *size)
+            if like.is_contiguous():
+                return each.reshape(*first, count)
+            flat = torch.empty(*first, count, dtype=each.dtype)
+            flat.as_strided(each.shape, (*[count for _ in first], *stride)).copy_(each)
+            return flat
+
         numbers = numbers.with_axes(len(size))
-        marks = None if numbers.mark is None else numbers.mark.expand(size)
-        if like.is_contiguous():
-            values = numbers.values.expand(primes, *size).reshape(primes, count)
-            mark = None if marks is None else marks.reshape(count)
-        else:
-            values = torch.empty(primes, count, dtype=numbers.values.dtype)
-            values.as_strided((primes, *size), (count, *stride)).copy_(numbers.values.expand(primes, *size))
-            mark = None
-            if marks is not None:
-                mark = torch.empty(count, dtype=torch.int8)
-                mark.as_strided(size, stride).copy_(marks)
-        store = Store(like.dtype, residues=numbers.but(values=values, mark=mark))
+        mark = None if numbers.mark is None else stored(numbers.mark)
+        store = Store(like.dtype, residues=numbers.but(values=stored(numbers.values, primes), mark=mark))
         return FieldTensor(self.run, store, size, stride)
 
     def constant(self, tensor: Tensor) -> FieldTensor:
@@ -183,13 +181,9 @@ class Numbers:
         # the target, so it is copied before anything is written.
         values = old.values.clone(memory_format=torch.contiguous_format)
         values.as_strided((primes, *size), (count, *stride), offset).copy_(numbers.values.clone())
-        mark = old.mark
-        if mark is not None or numbers.mark is not None:
-            mark = torch.zeros(count, dtype=torch.int8) if mark is None else mark.clone()
-            written = torch.zeros(size, dtype=torch.int8) if numbers.mark is None else numbers.mark.clone()
-            mark.as_strided(size, stride, offset).copy_(written)
-            mark = mark if bool(mark.any()) else None
-        store.residues, store.real = Residues(values, mark, **facts), None
+        mark = torch.zeros(count, dtype=torch.int8) if old.mark is None else old.mark.clone()
+        mark.as_strided(size, stride, offset).copy_(torch.zeros(()) if numbers.mark is None else numbers.mark.clone())
+        store.residues, store.real = Residues(values, mark if bool(mark.any()) else None, **facts), None
 
 
 def is_dense(size: Sequence[int], stride: Sequence[int]) -> bool:
@@ -204,19 +198,20 @@ def is_dense(size: Sequence[int], stride: Sequence[int]) -> bool:
 
 def holds_all(source: torch.dtype, target: torch.dtype) -> bool:
     """Whether every number of a dtype is one of another."""
-    bits = EXACT_BITS.get(str(source).removeprefix("torch."))
-    if target.is_floating_point:
-        if not source.is_floating_point:
-            return bits is not None and 1 / torch.finfo(target).eps > 2**bits
+    if source.is_floating_point:
+        if not target.is_floating_point:
+            return False
         ours, theirs = torch.finfo(source), torch.finfo(target)
         return theirs.eps <= ours.eps and theirs.max >= ours.max and theirs.tiny <= ours.tiny
-    if source.is_floating_point or target == torch.bool:
+    if source == torch.bool or target == torch.bool:
+        return source == torch.bool
+    # Whole numbers of 16 bits are exact in every wider format; of more bits, not in all that torch computes them in.
+    narrow = torch.iinfo(source)
+    if narrow.bits > 16:
         return False
-    if source == torch.bool:
-        return True
-    if bits is None:
-        return False
-    narrow, wide = torch.iinfo(source), torch.iinfo(target)
+    if target.is_floating_point:
+        return 1 / torch.finfo(target).eps > 2**narrow.bits
+    wide = torch.iinfo(target)
     return wide.min <= narrow.min and wide.max >= narrow.max
 
 
