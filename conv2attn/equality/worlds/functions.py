@@ -9,16 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from conv2attn.equality.worlds.shadows import Unfollowed
-
-
-def gated_linear_unit(x: Tensor, axis: int = -1) -> Tensor:
-    """One half of the channels times the sigmoid of the other."""
-    value, gate = x.chunk(2, axis)
-    return value * gate.sigmoid()
+from conv2attn.torch_internals import decomposition_table
 
 
 def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
-    """x (1 + erf(x / sqrt 2)) / 2, or its approximation by tanh."""
+    """x (1 + erf(x / sqrt 2)) / 2, or its approximation by tanh; torch's own code makes two tensors more."""
     if approximate == "none":
         return torch.addcmul(x, x, (x * math.sqrt(0.5)).erf()).mul_(0.5)
     return torch.addcmul(x, x, (math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)).tanh()).mul_(0.5)
@@ -37,20 +32,25 @@ def threshold(x: Tensor, bound: float, value: float) -> Tensor:
 
 
 COMPOSED: dict[str, Callable[..., Any]] = {
-    "aten::silu": lambda x: x * x.sigmoid(),
-    "aten::mish": lambda x: x * F.softplus(x).tanh(),
     "aten::log_sigmoid_forward": lambda x: (-F.softplus(-x), x),
-    "aten::hardsigmoid": lambda x: F.relu6(x + 3) / 6.0,
-    "aten::hardswish": lambda x: x * (F.relu6(x + 3) / 6.0),
-    "aten::glu": gated_linear_unit,
     "aten::gelu": gelu,
     "aten::abs": absolute,
     "aten::_prelu_kernel": lambda x, slopes: x.relu() - slopes * x.neg().relu(),
-    "aten::relu6": lambda x: x.clamp(0, 6),
-    "aten::hardtanh": lambda x, low=-1, high=1: x.clamp(low, high),
     "aten::clamp_min": lambda x, low: x.clamp(min=low),
     "aten::clamp_max": lambda x, high: x.clamp(max=high),
     "aten::threshold": threshold,
     "aten::_log_softmax": lambda x, axis, _: x - x.logsumexp(axis, keepdim=True),
 }
 """Operators that are called as this code, in place of the network's own."""
+BY_TORCH = ("silu", "mish", "hardsigmoid", "hardswish", "glu", "hardtanh")
+"""Operators that are called as the code that torch says that they are made of."""
+
+
+def written_out(func: Any) -> Callable[..., Any] | None:
+    """The code in place of an operator, if there is any."""
+    name = func._schema.name.rstrip("_")
+    if name.removeprefix("aten::") in BY_TORCH:
+        return decomposition_table.get(
+            getattr(getattr(torch.ops.aten, name.removeprefix("aten::")), func._overloadname)
+        )
+    return COMPOSED.get(name)

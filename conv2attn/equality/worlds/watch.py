@@ -12,7 +12,7 @@ from conv2attn.equality.schemas import base_name, named_arguments
 from conv2attn.equality.worlds.all_copies import every_copy, is_seen_elsewhere, write
 from conv2attn.equality.worlds.arithmetic import OPERATORS
 from conv2attn.equality.worlds.constants import MADE, constant_step
-from conv2attn.equality.worlds.functions import COMPOSED
+from conv2attn.equality.worlds.functions import written_out
 from conv2attn.equality.worlds.general_rules import is_followed, result_of
 from conv2attn.equality.worlds.oracles import Oracles
 from conv2attn.equality.worlds.plans import Planning
@@ -46,7 +46,7 @@ class Watch(Planning):
         if has_kernel(func.name(), "CompositeImplicitAutograd"):
             with self:
                 return func.decompose(*args, **kwargs)
-        if (composed := COMPOSED.get(func._schema.name.rstrip("_"))) is not None:
+        if (composed := written_out(func)) is not None:
             # A place names the operator that the code calls, and not those that it is made of.
             outermost, self.composed = self.composed, self.composed or base_name(func)
             with self:
