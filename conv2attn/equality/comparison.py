@@ -96,6 +96,7 @@ class Comparison:
         ours, theirs = (self.matching.of(output, side) for side, output in enumerate(self.packed))
         self.runs = dataclasses.replace(runs, first=ours, second=dataclasses.replace(runs.second, output=theirs))
         self.pairs = self.runs.pairs
+        self.layers = [pair for pairs in self.pairs.values() for pair in pairs]
 
     def certificate(self) -> Certificate:
         """The certificate, but for its circumstances."""
@@ -141,7 +142,8 @@ class Comparison:
         if self.matching.by_order and (found[0].verdict is Verdict.REFUTED or self.apart.refutes):
             return [*self.modes(), self.unmatched, self.structure]
         if found[0].verdict is Verdict.REFUTED:
-            self.shown = self.image_of(found[0])
+            told = found[0].sentence
+            self.shown = Counterexample(WHOLE_NETWORK, self.images[0], part="outputs", told=told, index=0)
         if found[0].verdict is not Verdict.HOLDS:
             return [*self.modes(), self.structure, *found]
         same = self.structure.verdict is Verdict.HOLDS
@@ -186,12 +188,8 @@ class Comparison:
 
         Two networks may have their channels in another order, or their layers, and be equal.
         """
-        return not self.bare and not any(map(has_attention, self.networks)) and bool(self.differing)
-
-    @property
-    def differing(self) -> list[str]:
-        """The names of the rows that do not hold."""
-        return [name for name, row in self.rows.items() if row.verdict is not Verdict.HOLDS]
+        apart = any(row.verdict is not Verdict.HOLDS for row in self.rows.values())
+        return apart and not self.bare and not any(map(has_attention, self.networks))
 
     @property
     def foreign(self) -> Finding | None:
@@ -361,7 +359,7 @@ class Comparison:
     def compared(self) -> dict[str, Row]:
         """The rows of all pairs of layers, by name."""
         rows = dict[str, Row]()
-        for pair in (pair for pairs in self.pairs.values() for pair in pairs):
+        for pair in self.layers:
             label = pair.first.label
             again = sum(name.partition("#")[0] == label for name in rows)
             name = f"{label}#{again + 1}" if again else label
@@ -405,14 +403,10 @@ class Comparison:
     def constructed(self) -> list[Counterexample]:
         """An input for each of the first layers that are refuted."""
         wrong = [name for name, row in self.rows.items() if row.verdict is Verdict.REFUTED]
-        pairs = {pair.first.label: pair for pairs in self.pairs.values() for pair in pairs}
+        pairs = {pair.first.label: pair for pair in self.layers}
         readable = [pairs[name] for name in wrong if name in pairs and pairs[name].readable]
         counterexamples = (pair.counterexample(self.input_range) for pair in readable[:MOST_SHOWN])
         return [each for each in counterexamples if each is not None and each.shows]
-
-    def image_of(self, finding: Finding) -> Counterexample:
-        """The first image, as the input on which outputs differ in kind."""
-        return Counterexample(WHOLE_NETWORK, self.images[0], part="outputs", told=finding.sentence, index=0)
 
     @cached_property
     def outputs(self) -> Outputs | None:
@@ -422,16 +416,15 @@ class Comparison:
     @property
     def overflow(self) -> str:
         """The first layer in which the original overflows on the inputs met, and why; empty where it does not."""
-        pairs = (pair for pairs in self.pairs.values() for pair in pairs)
-        reasons = ((pair.first.label, pair.overflow(0)) for pair in pairs if pair.measured.shapes and pair.readable)
+        met = (pair for pair in self.layers if pair.measured.shapes and pair.readable)
+        reasons = ((pair.first.label, pair.overflow(0)) for pair in met)
         return next((f"{name}: {why}" for name, why in reasons if why), "")
 
     @property
     def engines(self) -> str:
         """The sizes that the claim leaves out, since the engine of a compared layer may refuse them; or nothing."""
         limited: dict[str, list[str]] = {}
-        pairs = (pair for pairs in self.pairs.values() for pair in pairs)
-        for engine, name in filter(None, (pair.limits for pair in pairs)):
+        for engine, name in filter(None, (pair.limits for pair in self.layers)):
             limited.setdefault(engine, []).append(name)
         where = {
             engine: f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}" for engine, names in limited.items()
