@@ -205,10 +205,7 @@ def holds_all(source: torch.dtype, target: torch.dtype) -> bool:
         return theirs.eps <= ours.eps and theirs.max >= ours.max and theirs.tiny <= ours.tiny
     if source == torch.bool or target == torch.bool:
         return source == torch.bool
-    # Whole numbers of 16 bits are exact in every wider format; of more bits, not in all that torch computes them in.
     narrow = torch.iinfo(source)
-    if narrow.bits > 16:
-        return False
     if target.is_floating_point:
         return 1 / torch.finfo(target).eps > 2**narrow.bits
     wide = torch.iinfo(target)

@@ -1,7 +1,6 @@
 """Folds agree within rounding, mistakes of ports do not, and the place is the module that was changed."""
 
 import copy
-import math
 import random
 
 import numpy
@@ -68,17 +67,10 @@ def permuted(network):
     return out
 
 
-def erf_by_hand(x):
-    return x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))
-
-
 SAME = {
-    "a copy": block,
     "a fold": lambda: folded(block()),
     "channels in another order": lambda: permuted(block()),
     "channels in another order, folded": lambda: folded(permuted(block())),
-    "an activation written out": lambda: block(activation=erf_by_hand),
-    "an exported program": lambda: torch.export.export(block(), IMAGES).module(),
 }
 
 
@@ -138,6 +130,7 @@ def test_the_logarithm_of_a_sigmoid_is_a_softplus():
 
 
 WRITTEN_OUT = {
+    F.gelu: lambda x: x * 0.5 * (1 + torch.erf(x / 2**0.5)),
     F.silu: lambda x: x * x.sigmoid(),
     F.mish: lambda x: x * F.softplus(x).tanh(),
     F.hardsigmoid: lambda x: (x + 3).clamp(0, 6) / 6,

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 import torch
-from equality.fingerprint.cases import DIFFERENT, EQUAL, FOUR_CHANNELS, IMAGE, UNDECIDED
+from equality.fingerprint.cases import DIFFERENT, EQUAL, IMAGE, UNDECIDED
 from torch import nn
 
 import conv2attn
@@ -13,15 +13,13 @@ from conv2attn.equality import certify
 from conv2attn.equality.fingerprint import identify
 
 
-@pytest.mark.parametrize("name", [*EQUAL, *FOUR_CHANNELS])
+@pytest.mark.parametrize("name", EQUAL)
 def test_one_function_in_two_ways_is_identified_with_its_chance(name):
-    pair = EQUAL.get(name) or FOUR_CHANNELS[name]
-    image = IMAGE if name in EQUAL else torch.randn(2, 4, 6, 6)
-    found = identify(*pair, image)
+    found = identify(*EQUAL[name], IMAGE)
     assert (found.equal, found.reason) == (True, "")
     assert found.log2_chance <= -40
-    assert found.size == tuple(image.shape)
-    assert identify(*pair[::-1], image).equal is True
+    assert found.size == tuple(IMAGE.shape)
+    assert identify(*EQUAL[name][::-1], IMAGE).equal is True
 
 
 @pytest.mark.parametrize("name", DIFFERENT)

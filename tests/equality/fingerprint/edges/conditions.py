@@ -113,24 +113,6 @@ ARGUMENTS = {
         lambda x: torch.div(x - 0.5, 0.2, rounding_mode="trunc"),
     ),
     "nan to num": (lambda x: (x / 0).nan_to_num(1, 2), lambda x: (x / 0).nan_to_num(1, 3)),
-    "correction": (lambda x: x.var(-1, correction=0.5), lambda x: x.var(-1, correction=0)),
-    "axes": (lambda x: x.mean((1, 2)), lambda x: x.mean((1, 3))),
-    "rolled": (lambda x: x.roll(1, -1), lambda x: x.roll(2, -1)),
-    "padded with": (lambda x: F.pad(x, (1, 1), value=0.5), lambda x: F.pad(x, (1, 1))),
-    "eps": (lambda x: F.layer_norm(x, (8,), eps=1e-5), lambda x: F.layer_norm(x, (8,), eps=1e-6)),
-    "scale of attention": (
-        lambda x: F.scaled_dot_product_attention(x, x, x, scale=0.5),
-        lambda x: F.scaled_dot_product_attention(x, x, x),
-    ),
-    "causal": (
-        lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True),
-        lambda x: F.scaled_dot_product_attention(x, x, x),
-    ),
-    "counted padding": (
-        lambda x: F.avg_pool2d(x, 3, 1, 1),
-        lambda x: F.avg_pool2d(x, 3, 1, 1, count_include_pad=False),
-    ),
-    "ceil mode": (lambda x: F.max_pool2d(x, 3, 2), lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True)),
     "order of writes": (written_twice(0, slice(None)), written_twice(slice(None), 0)),
 }
 

@@ -18,15 +18,6 @@ def positive(x):
     return x.square() + 1
 
 
-def folded(x):
-    result = torch.zeros(2, 4, 6, 6, dtype=x.dtype)
-    windows = F.unfold(x, 2).reshape(2, 4, 2, 2, 5, 5)
-    for i in range(2):
-        for j in range(2):
-            result[..., i : i + 5, j : j + 5] += windows[:, :, i, j]
-    return result
-
-
 def by_windows(x):
     rows = x.reshape(2, 4, 3, 2, 6)
     return torch.stack([rows[..., a : a + 2].amax((3, 4)) for a in (0, 1, 3, 4)], 3)
@@ -58,14 +49,6 @@ def attention(x, **settings: Any):
     return F.scaled_dot_product_attention(x, x[:, :2], x[:, 2:], enable_gqa=True, **settings)
 
 
-def added(x, places):
-    return torch.stack([x[:, i] + sum(x[:, j] for j, place in enumerate(places) if place == i) for i in range(4)], 1)
-
-
-def scattered(x, place):
-    return x.scatter_add(1, torch.full((2, 1, 6, 6), place), x[:, 3:])
-
-
 def of_the_batch(x):
     return (x - x.mean((0, 2, 3), True)) / (x.var((0, 2, 3), correction=0, keepdim=True) + 1e-5).sqrt()
 
@@ -88,8 +71,6 @@ BY_HAND = {
         lambda x: x.reshape(2, 2, 2, 3, 2, 3, 2).amax((2, 4, 6)),
         lambda x: F.max_pool3d(x, (1, 2, 2))[:, ::2],
     ),
-    "fold": (lambda x: F.fold(F.unfold(x, 2), (6, 6), 2), folded, lambda x: F.fold(F.unfold(x, 2), 6, 2).mT),
-    "nansum": (lambda x: x.nansum((1, 3)), lambda x: x.sum((1, 3)), lambda x: x.nansum((1, 2))),
     "logsumexp": (
         lambda x: x.logsumexp((1, 2)),
         lambda x: x.exp().sum((1, 2)).log(),
@@ -99,16 +80,6 @@ BY_HAND = {
         lambda x: x.masked_fill(torch.eye(6).bool(), -math.inf).logsumexp(-1),
         lambda x: (x.exp() * (1 - MASK)).sum(-1).abs().log(),
         lambda x: x.logsumexp(-1),
-    ),
-    "index_add": (
-        lambda x: x.index_add(1, T([2, 2, 0]), x[:, :3]),
-        lambda x: added(x, (2, 2, 0)),
-        lambda x: added(x, (2, 0, 2)),
-    ),
-    "scatter_add": (
-        lambda x: scattered(x, 2),
-        lambda x: torch.cat([x[:, :2], x[:, 2:3] + x[:, 3:], x[:, 3:]], 1),
-        lambda x: scattered(x, 1),
     ),
     "local response norm": (
         lambda x: F.local_response_norm(x, 3, 0.5, 0.75, 2.0),
