@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from conv2attn.ecosystems import EXAMPLE_FOLDERS
 from conv2attn.errors import CheckpointError
 from conv2attn.files import load
 
 MEAN, DEVIATION = 0.2860, 0.3530
+EXAMPLE_FOLDERS = (Path(__file__).parent / "examples", Path(__file__).parents[1] / "examples")
+"""Where an installed wheel and a checkout have the example networks."""
 SIDE = 56
 
 

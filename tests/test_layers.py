@@ -37,7 +37,7 @@ LAYERS = [
     {"theory", "theory.score_terms"},
     {"report"},
     {"arguments"},
-    {"verdicts", "choices", "ecosystems", "torch_internals", "extras"},
+    {"verdicts", "choices", "torch_internals", "extras"},
     {"errors", "generators", "suffixes"},
 ]
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}

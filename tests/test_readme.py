@@ -82,7 +82,6 @@ def test_the_citation_file_has_the_version_and_a_date():
     assert f"\nversion: {conv2attn.__version__}\n" in file
     assert re.search(r"(?m)^date-released: \d{4}-\d\d-\d\d$", file)
     assert "[CITATION.cff](CITATION.cff)" in README
-    assert "`--cite`" in README
 
 
 def test_a_sentence_for_all_names_a_claim_that_says_it_for_all():

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
-from conv2attn.cli.options import FILES, RUNS, check_read, check_stdout, check_written, heading_of
+from conv2attn.cli.options import FILES, RUNS, check_read, check_written, heading_of
 from conv2attn.errors import OPTION, Conv2AttnError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -51,7 +51,6 @@ class Command(click.Command):
     def invoke(self, context: click.Context) -> Any:
         """Checks the call before what it would write: another mistake would outlive a new name for the output."""
         check_read(context)
-        check_stdout(context.params)
         if self.check is not None:
             self.check(context)
         check_written(context)

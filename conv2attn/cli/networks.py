@@ -12,7 +12,6 @@ import click
 from conv2attn.choices import EncodingName, StrideBy, only_one
 from conv2attn.cli.group import main
 from conv2attn.cli.options import (
-    CITE,
     Parsed,
     Read,
     Running,
@@ -153,23 +152,16 @@ files = options(
 )
 @reading_images
 @running_options
-@CITE
 @reporting_certificates
 @click.pass_context
-def verify(context: click.Context, /, cite: bool, showing: Showing, **arguments: Any) -> None:
+def verify(context: click.Context, /, showing: Showing, **arguments: Any) -> None:
     """Decide whether CONVERTED computes ORIGINAL, for every input."""
     from conv2attn.cli import network_files
 
-    path, command = arguments["save_input"], command_line(context)
-    certificate = network_files.verify_files(**arguments, command=command, force=showing.force)
+    path = arguments["save_input"]
+    certificate = network_files.verify_files(**arguments, command=command_line(context), force=showing.force)
     done = f"wrote {path}" if "repeat" in certificate.circumstances else f"{path} was not written: no input shows it"
-    cited = ""
-    if cite:
-        from conv2attn.cli.cite import citation
-
-        files = arguments["original"], arguments["converted"], arguments["running"].inputs
-        cited = citation(certificate, files, command, certificate.outputs.images if certificate.outputs else "")
-    showing.finish(certificate, *([done] if path else []), cited=cited)
+    showing.finish(certificate, *([done] if path else []))
 
 
 def check_movement(context: click.Context) -> None:

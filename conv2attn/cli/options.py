@@ -5,7 +5,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast, final
 
 import click
 
-from conv2attn.ecosystems import unknown_path
 from conv2attn.errors import AlphaError, CheckpointError, UsageError
 from conv2attn.extras import is_installed, missing
 from conv2attn.suffixes import PICTURE_SUFFIXES, REPORT_SUFFIXES
@@ -167,17 +166,11 @@ def paths_of(context: click.Context, kind: type[click.Path]) -> list[str]:
     return [path for value in values for path in ([value] if isinstance(value, str) else value or ())]
 
 
-def check_stdout(asked: Mapping[str, Any]) -> None:
-    """Refuses a format of a report that a citation replaces (C2A004)."""
-    if asked.get("cite") and asked["form"] != "text":
-        reason = f"--cite prints a citation in place of the report, so --format {asked['form']} changes nothing"
-        raise UsageError("C2A004", reason, "Leave out one of them, or write the report with --report FILE.")
-
-
 def check_readable(path: str) -> None:
     """Refuses anything but a file or a folder (C2A301): a pipe may never end."""
     if not os.path.exists(path):
-        raise unknown_path(path)
+        remedy = "Check the path. Nothing is downloaded: pass the file or the folder itself."
+        raise CheckpointError("C2A301", f"{path or repr(path)} does not exist", remedy)
     if not os.path.isfile(path) and not os.path.isdir(path):
         raise CheckpointError("C2A301", f"{path} is not a regular file", "Pass a regular file.")
 
@@ -276,17 +269,15 @@ class Showing:
     wide: bool
     plot: str | None = None
 
-    def finish(self, result: "Report", *lines: str, cited: str = "") -> NoReturn:
-        """Shows the report, or what cites it, says some lines on what was done, and exits with the report's code."""
-        self.show(result, cited)
+    def finish(self, result: "Report", *lines: str) -> NoReturn:
+        """Shows the report, says some lines on what was done, and exits with the report's code."""
+        self.show(result)
         self.say(*lines)
         sys.exit(result.exit_code)
 
-    def show(self, result: "Report", cited: str = "") -> None:
+    def show(self, result: "Report") -> None:
         """Shows the report, and writes it and its picture to files if asked."""
-        if cited:
-            click.echo(cited)
-        elif self.quiet:
+        if self.quiet:
             from conv2attn.report import document
 
             click.echo(document(result).answer[0])
@@ -343,14 +334,6 @@ REPORTING = (
     force,
 )
 reporting = grouped("showing", Showing, "Report", *REPORTING)
-CITE = options(
-    click.option(
-        "--cite",
-        is_flag=True,
-        help="Show one sentence with the hashes of the files and the version, and BibTeX, in place of the report.",
-    ),
-    heading="Report",
-)
 PLOT = click.option(
     "--plot", type=Written(PICTURE_SUFFIXES), metavar="FILE", help="Draw each layer's error beside its bound."
 )

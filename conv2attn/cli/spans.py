@@ -9,7 +9,6 @@ from click.core import ParameterSource
 from conv2attn.choices import check_distilling
 from conv2attn.cli.group import main
 from conv2attn.cli.options import (
-    CITE,
     INPUT_SIZE,
     INPUTS,
     RUNS,
@@ -18,7 +17,6 @@ from conv2attn.cli.options import (
     Showing,
     Written,
     choosing,
-    command_line,
     force,
     options,
     output_option,
@@ -143,18 +141,13 @@ def check_span(model: str, showing: Showing, plot: str | None, certificate: str 
 @click.option("--columns", "defined", is_flag=True, help="Define every column, with its source; reads no file.")
 @replacing
 @tokens
-@CITE
 @reporting
-@click.pass_context
 def heads(
-    context: click.Context,
-    /,
     model: str | None,
     plot: str | None,
     compare: tuple[str, ...],
     replacing: ReplaceOptions,
     defined: bool,
-    cite: bool,
     showing: Showing,
     **arguments: Any,
 ) -> None:
@@ -184,12 +177,7 @@ def heads(
         report: Any = compared_in((model, *compare), force=showing.force, **arguments)
     else:
         report = facts_in(model, plot=plot, replacing=replacing, force=showing.force, **arguments)
-    cited = ""
-    if cite:
-        from conv2attn.cli.cite import citation
-
-        cited = citation(report, (model, *compare, arguments["tokens"].inputs), command_line(context))
-    showing.finish(report, cited=cited)
+    showing.finish(report)
 
 
 @main.command("recover", example="conv2attn recover part.pt -o convolutions.pt --grid 14x14")

@@ -9,7 +9,6 @@ from typing import IO, Any, final
 from torch import Tensor, nn
 from torch.serialization import safe_globals
 
-from conv2attn.ecosystems import unknown_folder
 from conv2attn.errors import CheckpointError
 from conv2attn.files import kinds
 from conv2attn.files.budget import Budget
@@ -99,11 +98,10 @@ def contents_of_pickle(path: Path, kind: Kind, file: IO[bytes], allow: Sequence[
 
 def contents_of_folder(folder: Path, limit: int) -> Contents:
     """The tensors of all weight files in a folder, by name, and its configuration."""
-    if not (folder / "config.json").is_file():
-        raise unknown_folder(folder)
+    files = weight_files(folder)
     config = read_json(folder / "config.json")
     tensors: dict[str, Tensor] = {}
-    for path in weight_files(folder):
+    for path in files:
         if not path.is_file():
             raise CheckpointError(
                 "C2A301", f"{path}, which the index of {folder} names, does not exist", "Copy the whole folder again."
@@ -136,10 +134,8 @@ def weight_files(folder: Path) -> list[Path]:
         return [single_file]
     index = next((folder / name for name in INDEXES if (folder / name).is_file()), None)
     if index is None:
-        if not (folder / "config.json").is_file():
-            raise unknown_folder(folder)
         reason = f"{folder} is a folder without {' or '.join(WEIGHTS[:2])}"
-        raise CheckpointError("C2A301", reason, "Pass the file of weights in it.")
+        raise CheckpointError("C2A301", reason, "Pass the file of weights in it, with --arch.")
     weight_map = read_json(index).get("weight_map")
     if (
         not isinstance(weight_map, dict)

@@ -20,7 +20,6 @@ COMMANDS = {
     # these changed nothing
     f"{SPAN} --kernel-size 3 --offsets 0,0": "C2A004 --kernel-size changes nothing beside --offsets",
     f"{SPAN} --dilation 2 --offsets 0,0": "C2A004 --dilation changes nothing beside --offsets",
-    f"verify net.pt net.pt {SIZE} --cite --format json": "C2A004 --cite prints a citation in place of the report",
     "check-span heads.npz --position-only": "C2A004 --position-only asks a network, and an array is none",
     "check-span heads.npz --inputs pixels.npy": "C2A004 --inputs runs a network, and heads.npz holds attention itself",
     "check-span heads.npz --grid 4x4": "C2A503",

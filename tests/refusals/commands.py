@@ -8,8 +8,7 @@ COMMANDS = {
     "no-such-command": "C2A006 No such command",
     "convert": "C2A006 Missing argument 'MODEL'. See conv2attn convert --help",
     "heads": "C2A006 Missing argument 'MODEL'",
-    "convert https://site.org/net.pt": "C2A301 https://site.org/net.pt is an address. Nothing is downloaded",
-    "convert hf:org/name": "Nothing is downloaded: pass a file or folder of it",
+    "convert https://site.org/net.pt": "C2A301 https://site.org/net.pt does not exist. Check the path. Nothing",
     "convert net.pt --no-such-option": "C2A006 No such option",
     # the nearest option was said to be --force
     f"verify net.pt net.pt {SIZE} --tolerance 1": "C2A006 No such option '--tolerance'. See conv2attn verify --help",
@@ -32,7 +31,7 @@ COMMANDS = {
     "inspect loop.pt": "C2A301 loop.pt does not exist",
     "convert pipe.pt": "C2A301 pipe.pt is not a regular file",
     f"{CONVERT} --inputs pipe.pt": "C2A301 pipe.pt is not a regular file",
-    "convert empty": "C2A301 empty is a directory without a config.json",
+    "convert empty": "C2A301 empty is a folder without model.safetensors",
     "convert notes.txt": "C2A303 notes.txt is a text file",
     "convert heads.npz": "C2A303 heads.npz is a file of NumPy arrays",
     "convert net.pt2": "whose 2 convolutions are operators and not layers",

@@ -6,8 +6,6 @@ CONVERT = f"convert net.pt -o new.pt {SIZE}"
 COMMANDS = {
     f"{CONVERT} --alpha soft": "C2A006 --alpha 'soft' is not a number, or auto. Write 5, say",
     f"{CONVERT} --alpha -1": "C2A130 --alpha -1 is not a positive finite number",
-    "convert timm:resnet18": "C2A301 timm:resnet18 is a name of timm, and no file here. Nothing is downloaded",
-    "heads facebook/dinov2-small": "looks like a name of the Hugging Face hub. Nothing is downloaded",
     f"{CONVERT} --alpha nan": "C2A130",
     f"{CONVERT} --encoding sine": "C2A006",
     f"{CONVERT} --stride-by hope": "C2A006",

@@ -58,8 +58,3 @@ def test_every_name_of_code_is_listed_and_none_is_run(folder):
     assert "torch.nn.modules.conv.Conv2d" in line
     assert "posix.mkdir" in line
     assert not (folder / "planted").exists()
-
-
-def test_a_pipeline_of_diffusers_is_named_as_where_it_is_loaded(tmp_path):
-    (tmp_path / "model_index.json").write_text("{}")
-    assert "is a pipeline of diffusers. Pass the folder of one of its networks: " in inspect(tmp_path, code=2)
