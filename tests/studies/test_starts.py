@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.stats import ttest_1samp
 
 from studies import starts as study
 from studies.starts import ARMS, Gain, RunKey, Starts, begin, corrected_gains, entropies, faster, log_attention
@@ -88,69 +87,9 @@ def test_faster_queries_and_keys_move_by_the_factor():
     assert {arm.partition("/")[0] for arm in study.START_ARMS} == {*ARMS}
 
 
-def test_gains_over_each_anchor_are_paired_by_the_seeds_of_the_controls():
-    size = next(size for size in study.TRAINING_SIZES if size.anchors and size.epochs == 10)
-    shares = {"default/torch": 0.5, "mimetic": 0.6, "far-2/torch": 0.75}
-    rows = [
-        row(RunKey(size.data, size.images, size.epochs, arm, 0.005, seed), share + 0.01 * seed)
-        for arm, share in shares.items()
-        for seed in (*study.START_SEEDS, *size.seeds)
-        if (arm, seed) != ("mimetic", size.seeds[0])
-    ]
-    starts = Starts(tuple(rows))
-    cells = study.control_cells(starts, starts.gains_over_anchors(), size, "far-2/torch")
-    assert cells[1:] == (
-        "far-2/torch",
-        "5 of 5",
-        "82.00 +- 0.71",
-        *("25.00 +- 0.00 (p <.001, <.001)", "15.00 +- 0.00 (p <.001, <.001)"),
-        *3 * "-",
-    )
-
-
-def test_p_is_student_s_and_its_correction_holm_s():
-    """By SciPy's test of paired samples, and by the definition: each p times those that are no smaller."""
-    draw = np.random.default_rng(0)
-    samples = {name: tuple(draw.normal(0.8, 1, size)) for name, size in (("a", 3), ("b", 5), ("c", 10), ("d", 5))}
-    found = corrected_gains({name: Gain(values) for name, values in samples.items()})
-    alone = {name: ttest_1samp(values, 0).pvalue for name, values in samples.items()}
-    ordered = sorted(alone, key=alone.get)
-    for place, name in enumerate(ordered):
-        assert found[name].p == pytest.approx(alone[name])
-        stepped = [min(1, alone[other] * (4 - at)) for at, other in enumerate(ordered[: place + 1])]
-        assert found[name].corrected == pytest.approx(max(stepped))
-        assert found[name].text.startswith(f"{np.mean(samples[name]):.2f} +- ")
-    assert Gain((1.0,)).text == "1.00"
-    assert corrected_gains({"one run": Gain((1.0,))})["one run"].corrected is None
-    assert (Gain((0.0, 0.0)).p, Gain((1.0, 1.0)).p) == (1, 0)
-
-
-@pytest.mark.parametrize(("runs_each", "level"), [(3, 0.05), (5, 0.05)])
-def test_of_starts_that_do_not_differ_one_table_in_twenty_has_a_clear_gain(runs_each, level):
-    draw, tables = np.random.default_rng(1), 300
-    wrong = 0
-    for _ in range(tables):
-        made = {number: Gain(tuple(draw.normal(0, 1, runs_each))) for number in range(10)}
-        wrong += any(gain.clear for gain in corrected_gains(made).values())
-    assert wrong / tables < level + 3 * (level * (1 - level) / tables) ** 0.5
-
-
-def test_a_comparison_that_was_made_twice_is_pooled():
-    """Ten seeds: those of the first table, and those of the controls."""
-    (first, second) = (
-        next(size for size in study.TRAINING_SIZES if size.text == "fashion-mnist 2000 x 10" and size.seeds == seeds)
-        for seeds in (study.START_SEEDS, study.CONTROL_SEEDS)
-    )
-    keys = [
-        (RunKey("fashion-mnist", 2000, 10, arm, 0.005, seed), 0.5 + better * 0.01 * (1 + seed % 3))
-        for arm, better in (("default/torch", 0), ("shift-3-2/torch", 1))
-        for seed in (*first.seeds, *second.seeds)
-    ]
-    starts = Starts(tuple(row(*each) for each in keys))
-    ((_, gain),) = [each for each in starts.pooled_gains().items() if each[1].values]
-    assert gain.values == pytest.approx([1 + seed % 3 for seed in range(10)])
-    assert gain.corrected == gain.p == pytest.approx(ttest_1samp(gain.values, 0).pvalue)
-    assert "10 | 1.90 +- 0.28" in study.page_of(starts)
+def test_equal_gains_of_all_seeds_are_no_proof_and_one_run_has_no_p():
+    assert (Gain((0.0, 0.0)).p, Gain((1.0, 1.0)).p, Gain((1.0,)).p) == (1, 0, None)
+    assert (Gain((1.0,)).text, corrected_gains({"one run": Gain((1.0,))})["one run"].corrected) == ("1.00", None)
 
 
 def test_even_heads_have_the_entropies_of_random_ones_and_the_directions_that_were_drawn():
