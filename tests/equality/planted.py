@@ -274,6 +274,15 @@ def split(layer) -> None:
     taps(layer)[0], taps(layer)[1] = coarse, whole - coarse
 
 
+def cancelling(layer) -> None:
+    """Head 0 in three that add up to it exactly, two of them large, so that much is rounded."""
+    heads(layer, [0, 0, *range(layer.heads)])
+    whole = taps(layer)[0].clone()
+    coarse = (whole * 2**12).round() / 2**12
+    for head, part in enumerate((coarse + 2**11, whole - coarse, torch.full_like(whole, -(2**11)))):
+        taps(layer)[head] = part
+
+
 def zero_head_added(layer) -> None:
     """A head that looks where no tap is and does nothing with what it sees."""
     heads(layer, [*range(layer.heads), 0])

@@ -41,15 +41,6 @@ def bound(original, converted, reach=1.0, sides=(9, 8)):
     return certify(original, converted, images=image).rows[0].bound
 
 
-def cancelling(layer):
-    """Head 0 in three that add up to it exactly, two of them large."""
-    planted.heads(layer, [0, 0, *range(layer.heads)])
-    whole = taps(layer)[0].clone()
-    coarse = (whole * 2**5).round() / 2**5
-    for head, part in enumerate((coarse + 2**4, whole - coarse, torch.full_like(whole, -(2**4)))):
-        taps(layer)[head] = part
-
-
 def factored(layer, width=5):
     """Both factors random, whose products are formed when the layer runs."""
     generator = torch.Generator().manual_seed(2)
@@ -64,7 +55,7 @@ CHANGES = {
     "nothing": lambda layer: None,
     "weights": lambda layer: taps(layer)[-1].add_(0.25),
     "biases": lambda layer: layer.bias.data.mul_(-3),
-    "cancelling heads": cancelling,
+    "cancelling heads": planted.cancelling,
     "random factors": factored,
     "rewritten factors": planted.rewritten,
     "a centre between pixels": lambda layer: changed(layer, "center", lambda numbers: numbers[0].sub_(0.25)),
