@@ -130,12 +130,11 @@ class Comparison:
     def between(self) -> list[Finding]:
         """The findings on what stands between the layers, and on what is returned."""
         second, found = self.runs.second, list[Finding]()
-        if second.failure and second.fault:
-            sentence = f"the second network does not run, by an error of {second.fault}: {second.failure}"
-            return [*self.modes(), self.structure, undecided("outputs", "C2A407", sentence)]
         if second.failure:
-            sentence = f"the second network does not run where the first network does: {second.failure}"
-            return [*self.modes(), self.structure, refuted("outputs", "C2A407", sentence)]
+            where = f", by an error of {second.fault}" if second.fault else " where the first network does"
+            sentence = f"the second network does not run{where}: {second.failure}"
+            judged = (undecided if second.fault else refuted)("outputs", "C2A407", sentence)
+            return [*self.modes(), self.structure, judged]
         found.append(judge_outputs(self.runs.first, second.output, self.overflow))
         found += findings_returned(self.runs.first, second.output)
         # Two outputs in another order are no difference: what order alone paired may hold, and refutes nothing.
@@ -159,16 +158,14 @@ class Comparison:
         # Layers that hold, in the same code, decide alone: a formula takes hundreds of calls and says no more.
         if same and not self.left_undecided:
             return [self.structure, *numbers, *found]
+        open_questions = list[Finding]()
         # A hook on all modules may change any result, and formulas and sections run modules of their own.
-        if not hooks_on_all_modules():
-            formula = self.formula()
-            if formula.verdict is Verdict.HOLDS:
-                return [formula, *numbers, *found]
-            sections = self.compared_sections()
-            if sections.verdict is Verdict.HOLDS:
-                return [sections, *numbers, *found]
-            return [*self.modes(), self.numbers, sections, formula, self.structure, *found]
-        return [*self.modes(), self.numbers, self.structure, *found]
+        for ask in () if hooks_on_all_modules() else (self.formula, self.compared_sections):
+            finding = ask()
+            if finding.verdict is Verdict.HOLDS:
+                return [finding, *numbers, *found]
+            open_questions.insert(0, finding)
+        return [*self.modes(), self.numbers, *open_questions, self.structure, *found]
 
     @property
     def unmatched(self) -> Finding:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, final
 
 from msgspec import field
-from msgspec.structs import replace
 from torch import Tensor
 
 from conv2attn.equality.worlds import LIMIT, PartingPlace
@@ -247,11 +246,6 @@ class Counterexample(Part, frozen=True, eq=False):
         many = f" ({counted(self.count, 'number')} off)" if self.count else ""
         numbers = f"{self.where} is {self.converted:.9g}, not {self.original:.9g}{many}" if self.where else ""
         return "; ".join(filter(None, [self.told, numbers]))
-
-    def at(self, gap: Gap) -> "Counterexample":
-        """This input with the place and the numbers of a gap in the outputs."""
-        numbers: Any = {each: getattr(gap, each) for each in ("output", "place", "original", "converted", "count")}
-        return replace(self, **numbers)
 
     def in_words(self) -> str:
         """The counterexample in a sentence."""
