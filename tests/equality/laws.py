@@ -89,9 +89,6 @@ def test_a_changed_context_never_holds_but_for_rounding(name, device):
         assert (report.verdict, report.strength) == (expected.verdict, expected.strength), report.to_text()
 
 
-READ = ["what dropout reads", "slope of an activation", "statistics of the batch", "arguments of a block"]
-
-
 @pytest.mark.rotated
 @pytest.mark.parametrize("name", SAME)
 def test_the_same_function_by_other_objects_is_not_refuted(name, device):

@@ -132,13 +132,3 @@ def test_the_size_of_random_images_may_be_that_of_the_architecture():
     layer = Planned(nn.Conv2d(1, 2, 3))
     assert certify(layer, layer).rows[0].grid == (2, 3)
     assert certify(layer, layer, input_size=(1, 6, 6)).rows[0].grid == (4, 4)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_the_default_dtype_changes_no_certificate(dtype):
-    layer = nn.Conv2d(1, 2, 3)
-    torch.set_default_dtype(dtype)
-    try:
-        assert certify(layer, conv2attn.convert(layer), input_size=(1, 5, 6)).verdict is Verdict.HOLDS
-    finally:
-        torch.set_default_dtype(torch.float32)

@@ -5,15 +5,16 @@ modulo each prime. A maximum is an oracle of the sums of two hashes, whose order
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from conv2attn.equality.fingerprint.formulas import keyed_hashes, mul, oracle, times, total
-from conv2attn.equality.fingerprint.residues import POSITIVE, Residues, knowledge
+from conv2attn.equality.fingerprint.formulas import keyed_hashes, mul, oracle, times
+from conv2attn.equality.fingerprint.residues import POSITIVE, Residues
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.rules.call import Call, rule
 
@@ -109,41 +110,43 @@ def _(
         raise Undecided("the argument ceil_mode")
     kernel, around = each_axis(kernel_size, axes), each_axis(padding, axes)
     where = (kernel, each_axis(stride or kernel, axes), around, [1] * axes, tuple(c.outs[0].shape[-axes:]))
-    summed = c.sums(lambda x: windows(x, *where), c.operand(self))
     if divisor_override or count_include_pad or not any(around):
+        summed = c.sums(lambda x: windows(x, *where), c.operand(self))
         return times(c.field, summed, 1, divisor_override or math.prod(kernel))
-    counts = windows(torch.ones(self.shape[-axes:], dtype=torch.int64), *where)
-    # One inverse for each count of numbers that a window may hold, and not one for each window.
-    inverses = [[pow(n, -1, prime) if n else 0 for n in range(int(counts.max()) + 1)] for prime in c.field.primes]
-    shares = torch.stack([torch.tensor(each, dtype=torch.int32)[counts] for each in inverses])
-    odd_divisor = math.lcm(*counts.unique().tolist())
-    return mul(c.field, summed, Residues(shares, sign=POSITIVE, degree=0, odd_divisor=odd_divisor))
+    return means(c, self, lambda x: windows(x, *where))
 
 
-def adaptive(c: Call, numbers: Residues, axis: int) -> list[tuple[int, int]]:
-    """First place and length of the windows along an axis of a pool whose result has a given size.
+def means(c: Call, self: Any, sums: Callable[[Tensor], Tensor]) -> Residues:
+    """The mean over each window, which may hold more numbers or fewer; `sums` adds them up."""
+    counts = sums(torch.ones(self.shape[-axes_of_pool(c) :], dtype=torch.int64))
+    shares = torch.zeros(c.field.count, *counts.shape, dtype=torch.int32)
+    different = [count for count in counts.unique().tolist() if count]
+    for prime, out in zip(c.field.primes, shares, strict=True):
+        for count in different:
+            out[counts == count] = pow(count, -1, prime)
+    share = Residues(shares, sign=POSITIVE, degree=0, odd_divisor=math.lcm(*different))
+    return mul(c.field, c.sums(sums, c.operand(self)), share)
+
+
+def adaptive_sums(c: Call, numbers: Tensor) -> Tensor:
+    """The sums over the windows of a pool whose result has a given size.
 
     Raises:
         Undecided: there are none.
     """
-    side, count = numbers.shape[axis], c.outs[0].shape[axis]
-    if not count:
-        raise Undecided("an empty pool")
-    ends = [(place * side // count, -(-(place + 1) * side // count)) for place in range(count)]
-    return [(first, last - first) for first, last in ends]
+    for axis in range(-axes_of_pool(c), 0):
+        side, count = numbers.shape[axis], c.outs[0].shape[axis]
+        if not count:
+            raise Undecided("an empty pool")
+        ends = [(place * side // count, -(-(place + 1) * side // count)) for place in range(count)]
+        parts = [numbers.narrow(axis, first, last - first).sum(axis, keepdim=True) for first, last in ends]
+        numbers = torch.cat(parts, axis)
+    return numbers
 
 
 @rule("_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
 def _(c: Call, self: Any, output_size: Any) -> Residues:
-    numbers = c.operand(self)
-    c.field.usable(numbers, "a pool")
-    for axis in range(-axes_of_pool(c), 0):
-        parts = []
-        for first, length in adaptive(c, numbers, axis):
-            part = numbers.but(values=numbers.values.narrow(axis, first, length))
-            parts.append(times(c.field, total(c.field, part, [axis], True), 1, length))
-        numbers = Residues(torch.cat([each.values for each in parts], axis), None, **knowledge(*parts))
-    return numbers
+    return means(c, self, partial(adaptive_sums, c))
 
 
 @rule("adaptive_max_pool2d", "adaptive_max_pool3d")
@@ -151,8 +154,5 @@ def _(c: Call, self: Any, output_size: Any) -> tuple[Residues, None]:
     numbers = c.operand(self)
     if numbers.mark is not None:
         raise Undecided("a number that is not finite in a pool")
-    hashes = keyed_hashes(c.field, "max of", numbers)
-    for axis in range(-axes_of_pool(c), 0):
-        parts = [hashes.narrow(axis, *window).sum(axis, keepdim=True) for window in adaptive(c, numbers, axis)]
-        hashes = torch.cat(parts, axis)
+    hashes = adaptive_sums(c, keyed_hashes(c.field, "max of", numbers))
     return oracle(c.field, "max", Residues(hashes), finite=numbers.finite, sign=numbers.sign), None

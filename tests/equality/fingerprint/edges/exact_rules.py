@@ -111,6 +111,15 @@ def test_rules_give_the_residues_of_torchs_numbers(name, monkeypatch):
     assert values[0].sign < 1 or bool((wanted >= 0).all())
 
 
+@pytest.mark.parametrize("name", RULES)
+def test_degrees_and_heights_are_counted_without_primes_too(name):
+    fields = Field(0), Field(1)
+    for field in fields:
+        fingerprint(RULES[name], X, field)
+    counted, expected = ((each.degree, each.height, each.oracle_values) for each in fields)
+    assert counted == expected
+
+
 SUMS = (
     *("sums", "mean", "cumsum", "variance", "products", "addmm", "linear", "convolution", "groups", "transposed"),
     *("average", "average without padding", "adaptive", "folded", "added at indices", "added at places"),
