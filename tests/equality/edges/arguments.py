@@ -2,11 +2,11 @@
 
 import math
 import re
-import warnings
 
 import numpy as np
 import pytest
 import torch
+from equality.edges.outputs import strange
 from torch import nn
 
 import conv2attn
@@ -19,13 +19,6 @@ SIZE = (1, 4, 5)
 IMAGES = torch.rand(2, *SIZE, generator=torch.Generator().manual_seed(0))
 LAYER = nn.Conv2d(1, 2, 3)
 CONVERTED = conv2attn.convert(LAYER)
-
-
-def strange(tensor):
-    """The numbers of a tensor: sparse, quantised and nested; torch warns of the latter two."""
-    with warnings.catch_warnings(action="ignore"):
-        quantised = torch.quantize_per_tensor(tensor, 0.1, 0, torch.qint8)
-        return [tensor.to_sparse(), quantised, torch.nested.nested_tensor(list(tensor))]
 
 
 def meta(buffer):
@@ -42,7 +35,7 @@ WRONG = {
     "input_size": [5, 5.0, {3, 4}, torch.ones(3), (1, 0, 5), (1, -3, 5), (1, 4.5, 5), (2**13, 2**13, 2)],
     "seed": ["x", None, 1.0, True, 2**64, -(2**63) - 1, np.int64(3)],
     "images": [
-        *("x", [[1.0]], np.ones((1, *SIZE)), torch.ones(0, *SIZE), torch.tensor(1.0), *strange(IMAGES)),
+        *("x", [[1.0]], np.ones((1, *SIZE)), torch.ones(0, *SIZE), torch.tensor(1.0), *strange(IMAGES).values()),
         *(IMAGES.to(dtype) for dtype in (torch.int64, torch.uint8, torch.bool, torch.complex64)),
         *(torch.ones(2, 7, 4, 5), IMAGES.double()),
     ],
