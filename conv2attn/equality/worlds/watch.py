@@ -58,6 +58,8 @@ class Watch(Planning):
             out = made if func._schema.is_mutable else func(*args, **kwargs)
             for t, other in zip(tree_leaves(out), tree_leaves(made), strict=True):
                 if (shadow := getattr(other, "_shadow", None)) is not None:
+                    if shadow.centring is not None:  # what is known of scores ends where the network writes to its own
+                        shadow.centring[2].append((t, t._version))
                     t._shadow = shadow
             return out
         bound = named_arguments(func, args, kwargs)
