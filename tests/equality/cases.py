@@ -199,6 +199,7 @@ def forget_hooks_on_all_modules():
 
 
 ERRORS = {
+    "running statistics": (Functional, lambda net: ulp(net.norm.running_var, (2,))),
     "eps": (Functional, lambda net: setattr(net.norm, "eps", 2e-5)),
     "a bias that is left out": (Functional, lambda net: setattr(net.norm, "bias", None)),
     "a buffer that is changed and not read": (
