@@ -164,7 +164,7 @@ def place_of(
     elif passed is None and tokens is not None:
         leading = tokens.leading
     if tokens is not None and tokens.windows is not None and not tokens.sides and grid is None:
-        dimensions = 1
+        dimensions, sides = 1, (tokens.windows.keys.shape[-1],)
     notes: tuple[str, ...] = ()
     if tokens is None and sides is None and passed is None and dimensions == 2:
         leading, notes = leading_of(counts.get(name, ()))

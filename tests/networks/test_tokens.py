@@ -194,6 +194,34 @@ def test_two_rows_of_overlapping_patches_are_not_one_line(columns):
     assert read.tokens.sides == (2, columns)
 
 
+class Rectified(nn.Module):
+    """Patches of 4x4 pixels behind a leaky relu, with so many channels for four heads."""
+
+    def __init__(self, channels):
+        super().__init__()
+        torch.manual_seed(0)
+        self.patch, self.layer = nn.Conv2d(3, channels, 4, 4), Layer()
+
+    def forward(self, image):
+        return self.layer(F.leaky_relu(self.patch(image), 0.1).flatten(2).mT)
+
+
+@pytest.mark.parametrize("channels", [4, 8, 16])
+def test_heads_of_few_channels_have_their_places(channels):
+    """Planted: one noise: one channel has one direction, and of two a block of four pixels was no guess."""
+    (read,) = ask_attention(Rectified(channels).eval(), torch.randn(2, 3, 32, 32)).reads()
+    assert read.tokens.sides == (8, 8)
+
+
+def test_noise_does_not_reach_a_kink_that_is_near():
+    """Planted: noise of a millionth made a token another function of its pixels, and no cell fitted all tokens."""
+    network, image = Rectified(16).double().eval(), torch.randn(1, 3, 32, 32).double()
+    with torch.no_grad():
+        network.patch.bias -= network.patch(image)[0, :, 2, 3] - 1e-6
+    (read,) = ask_attention(network, image).reads()
+    assert read.tokens.sides == (8, 8)
+
+
 def test_tokens_behind_the_grid_are_read_in_front_of_it():
     network, images = Patches(1, trailing=3).eval(), torch.randn(2, 3, 24, 32)
     order = torch.tensor([0, 49, 50, 51, *range(1, 49)])
@@ -327,6 +355,40 @@ def test_a_windowed_layer_that_reads_no_content_has_none(shift):
     places = read.tokens.windows.places
     first = [i * 12 + j for i in range(shift, shift + 4) for j in range(shift, shift + 4)]
     assert places[0].tolist() == first
+
+
+class Halo(nn.Module):
+    """Blocks of 4x4 queries attend to the 6x6 keys around them, with zeros beyond the image."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.patch, self.of_all = nn.Conv2d(3, 16, 2, 2), nn.Conv2d(16, 48, 1)
+
+    def forward(self, image):
+        queries, *others = self.of_all(self.patch(image)).chunk(3, 1)
+        queries = F.unfold(queries, 4, stride=4).unflatten(1, (16, 16)).movedim(-1, 1).mT
+        keys, values = (F.unfold(each, 6, padding=1, stride=4).unflatten(1, (16, 36)).movedim(-1, 1) for each in others)
+        self.attention = torch.softmax(queries @ keys, -1)
+        return self.attention @ values.mT
+
+
+def test_facts_of_a_halo_are_those_of_its_map_over_the_image():
+    """Planted: keys were taken to stand at the queries of their window; they were refused before."""
+    network, images = Halo().eval(), torch.randn(2, 3, 24, 24)
+    (layer,) = heads(network, images).layers
+    with torch.no_grad():
+        network(images)
+    cells = torch.arange(144.0).reshape(1, 1, 12, 12)
+    queries, keys = (F.unfold(cells + 1, *how)[0].mT.long() - 1 for how in ((4, 1, 0, 4), (6, 1, 1, 4)))
+    # A leading token takes what keys beyond the image get.
+    whole = torch.zeros(2, 145, 145)
+    for window, (own, around) in enumerate(zip(queries, keys, strict=True)):
+        there = around >= 0
+        whole[:, 1 + own[:, None], 1 + around[there]] = network.attention[:, window][..., there]
+    whole[..., 0] = (1 - whole.sum(-1)).clamp_min(0)
+    (expected,) = heads(whole[:, None], grid=(12, 12), extra_tokens=1).layers
+    assert torch.allclose(torch.tensor(layer.mass), torch.tensor(expected.mass), atol=1e-6)
 
 
 def photos(folder):

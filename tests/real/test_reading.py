@@ -40,6 +40,22 @@ def test_windows_stand_where_they_are_by_definition():
         assert np.array_equal(read.tokens.windows.places, windows(side, 7, 3 * (place % 2)))
 
 
+@pytest.mark.rotated
+def test_keys_of_a_halo_stand_around_the_queries_of_their_block():
+    """Blocks of 8x8 queries, or of every second one of 16x16, have 12x12 keys; one block has the whole last map."""
+    network, images = built("halonet26t")
+    for read, side, step in zip(ask_attention(network, images).reads(), (16, 16, 8), (1, 2, 1), strict=True):
+        cells = torch.arange(side**2).reshape(1, 1, side, side)
+        keys = torch.nn.functional.unfold(cells + 1.0, 12, padding=2, stride=8)[0].mT.long() - 1
+        queries = cells[..., ::step, ::step]
+        queries = torch.arange(queries.numel()).reshape(queries.shape[2:])
+        blocks = queries.unfold(0, 8 // step, 8 // step).unfold(1, 8 // step, 8 // step).reshape(len(keys), -1)
+        windows = read.tokens.windows
+        assert np.array_equal(windows.places, blocks)
+        assert np.array_equal(windows.keys, keys)
+        assert windows.grid.sites.stride == (step, step)
+
+
 def test_the_quarter_of_a_masked_autoencoder_stands_where_it_was_taken():
     network, inputs = built("ViT-MAE")
     with torch.no_grad():

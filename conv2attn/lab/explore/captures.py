@@ -100,9 +100,9 @@ def join_windows(attention: Tensor, windows: Windows) -> Tensor | None:
     if tokens > MOST_WINDOWED or len(attention) != len(windows.places):
         return None
     attention_of_image = torch.zeros(attention.shape[1], tokens, tokens)
-    for window, places in zip(attention, torch.from_numpy(windows.places), strict=True):
-        pixels = places >= 0
-        attention_of_image[:, places[pixels][:, None], places[pixels][None]] = window[:, pixels][:, :, pixels].to(
+    for window, queries, keys in zip(attention, *map(torch.from_numpy, (windows.places, windows.keys)), strict=True):
+        asking, pixels = queries >= 0, keys >= 0
+        attention_of_image[:, queries[asking][:, None], keys[pixels][None]] = window[:, asking][:, :, pixels].to(
             attention_of_image
         )
     whole = bool(((attention_of_image.sum(-1) - 1).abs() < MOST_ELSEWHERE).all())

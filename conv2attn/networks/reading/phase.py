@@ -363,6 +363,7 @@ UNSEEN_CODE = Unread(
     "make shares of them in front of the values, or pass the attention as an array"
 )
 IMAGES_AS_WINDOWS = "its tokens lie elsewhere in each image: all images are windows of one"
+AROUND = "in windows with keys around them: measured where they stand in the image, without keys beyond it"
 UNSEEN = Unread("it attends in some runs of the network, and not in others")
 
 
@@ -414,6 +415,8 @@ def read_of(record: AttentionRecord, attention: Captured, replay: Replayed) -> R
             attention, reordered = attention.index_select(tokens, order.to(attention.device)), True
     if where.by_image:
         notes.append(IMAGES_AS_WINDOWS)
+    elif where.tokens.windows is not None and where.tokens.windows.around is not None:
+        notes.append(AROUND)
     elif where.tokens.windows is not None and len(where.tokens.windows.places) > 1:
         notes.append(windows_note(where.tokens.sides, placed=True))
     own = ("", name.rpartition(".")[2])

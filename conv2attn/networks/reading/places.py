@@ -18,7 +18,7 @@ from torch import Tensor
 from conv2attn.networks.reading.attended import Silence
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.replay_result import CHANNELS
-from conv2attn.networks.reading.responses import EPSILON, Call, Key, Response, Runs
+from conv2attn.networks.reading.responses import EPSILON, WIDTH, Call, Key, Response, Runs
 
 DRAWS = 8
 """Draws of noise by which the centres of blurred tokens are told."""
@@ -71,11 +71,13 @@ def places_by(perturbed: Perturbed, rule: Silence) -> dict[Call, dict[str, Place
         # The same in all images, so that their centres differ by their places alone.
         return torch.randn(of_one, generator=generator, device="cpu", dtype=torch.float64).expand(shape)
 
-    noise, responses = drawn() * EPSILON, dict[Key, Response]()
+    responses = dict[Key, Response]()
     with SpooledTemporaryFile(IN_MEMORY) as file:
         runs = Runs(file, perturbed, rule)
-        for each in (noise, *(noise * ramp(axis) for axis in axes)):
-            runs.add(each)
+        noises = [drawn() * EPSILON for _ in range(math.ceil(WIDTH / runs.narrowest))]
+        runs.add(*noises)
+        for axis in axes:
+            runs.add(*(noise * ramp(axis) for noise in noises))
         for key, (own, change, *ramped) in runs.tokens(*range(runs.count)):
             responses[key] = Response.of(own, change, dict(zip(axes, ramped, strict=True)), shape)
         for axis in axes:
@@ -86,7 +88,7 @@ def places_by(perturbed: Perturbed, rule: Silence) -> dict[Call, dict[str, Place
                 return responses[key].fitting(axis) is not None
 
             while block := next_block(guesses, tried, fitting):
-                runs.add(noise * ramp(axis, block))
+                runs.add(*(noise * ramp(axis, block) for noise in noises))
                 for key, (change, other) in runs.tokens(1, runs.count - 1):
                     responses[key].fit(axis, block, change, other, shape[axis])
                 tried.add(block)

@@ -19,10 +19,19 @@ GIVEN = "each call of it gives the weights, which are not read"
 @final
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Where the tokens of each window stand in the grid of the image: `places` (windows, tokens), -1 where nowhere."""
+    """Where the tokens of each window stand in the grid of the image: `places` (windows, tokens), -1 where nowhere.
+
+    Those are of its queries and keys, or of its queries alone where its keys stand at `around`, as in a halo.
+    """
 
     places: NDArray[np.int64]
     grid: AttentionGrid
+    around: NDArray[np.int64] | None = None
+
+    @property
+    def keys(self) -> NDArray[np.int64]:
+        """Where the keys of each window stand."""
+        return self.places if self.around is None else self.around
 
 
 @final

@@ -33,6 +33,8 @@ NEAR_BLOCK = 0.05
 """A centre at most this share of a block from the centre of a block is in it."""
 NEAR_CELL = 0.25
 """A centre at most this share of a cell from the centre of a cell may be of this cell alone."""
+WIDTH = 4
+"""Channels of responses that tell a block: in one channel, one has the same direction whatever it depends on."""
 WIDE = 0.1
 """A token that depends on a block of several cells spreads at least over this share of a cell."""
 
@@ -76,10 +78,13 @@ class Response:
             float(squares.max()) if squares.numel() else 0.0, 1e-9 * EPSILON**2 * float(own.pow(2).sum(-1).mean())
         )
         response, squares = Response(squares > SILENT * largest), squares.clamp_min(1e-300)
+        # Of a spread along one direction only what is across the response shows: (w - 1) / w of it in w channels.
+        width = change.shape[-1]
+        shown = max(width - 1, 1) / width
         for axis, each in ramped.items():
             centre = (each * change).sum(-1) / squares
             response.centres[axis] = centre.float()
-            response.spreads[axis] = (each.pow(2).sum(-1) / squares - centre**2).clamp_min(0).sqrt().float()
+            response.spreads[axis] = ((each.pow(2).sum(-1) / squares - centre**2) / shown).clamp_min(0).sqrt().float()
             response.fit(axis, 1, change, each, shape[axis])
         return response
 
@@ -149,24 +154,29 @@ class Stored:
 class Runs:
     """The queries, keys, values and weights of each call of each attention in a run on a `base`, and how they change.
 
-    They stand in a `file`, by their `keys`; `shapes` are those of the attention of each call.
+    They stand in a `file`, by their `keys`; `shapes` are those of the attention of each call. `narrowest` is the
+    least number of channels of any, `WIDTH` at most.
     """
 
     def __init__(self, file: IO[bytes], perturbed: Perturbed, rule: Rule | None, base: Tensor | None = None):
         self.stored, self.perturbed, self.rule, self.base = Stored(file), perturbed, rule, base
         self.count, self.keys, self.shapes = 0, list[Key](), dict[Call, Shape]()
         self.maps = dict[Call, tuple[Shape, ...]]()
+        self.narrowest, self.draws = WIDTH, 1
         self.add(None)
 
-    def add(self, noise: Tensor | None) -> None:
-        """A run with this noise on the input, of which the changes are stored."""
-        first = self.count == 0
+    def add(self, *noises: Tensor | None) -> None:
+        """A run with each of these noises on the input, of which the changes are stored as more channels."""
+        self.draws, first, others = len(noises), self.count == 0, False
 
         def keep(key: Key, tensor: Tensor) -> None:
             if first:
                 self.keys.append(key)
+                self.narrowest = min(self.narrowest, max(1, tensor.shape[-1])) if key[1] in ROLES else self.narrowest
             # Only changes are compared. Their difference is taken here, in float64, before anything is rounded.
             change = tensor.double() if first else tensor.double() - self.stored.get("0", key)
+            if others:
+                change = torch.cat([self.stored.get(f"{self.count}", key), change], -1)
             self.stored.put(f"{self.count}", key, change)
 
         def see(attended: Attended, _: Running) -> None:
@@ -177,7 +187,9 @@ class Runs:
                 if tensor is not None and tensor.is_floating_point():
                     keep((attended.call, role), tensor)
 
-        self.perturbed.run(Watch(self.perturbed.network, see, self.rule), noise, self.base)
+        for noise in noises:
+            self.perturbed.run(Watch(self.perturbed.network, see, self.rule), noise, self.base)
+            others = True
         self.count += 1
 
     def of(self, key: Key, *numbers: int) -> list[Tensor]:
@@ -195,7 +207,8 @@ class Runs:
             tensors = self.of((call, role), *numbers)
             yield (call, role), tensors
             if role == "value":
-                yield (call, "channels"), [each.mT for each in tensors]
+                parts = [each.mT.unflatten(-2, (-1, tensors[-1].shape[-1] // self.draws)) for each in tensors]
+                yield (call, "channels"), [torch.cat(each.unbind(-3), -1) for each in parts]
 
 
 def sums_of_rows(attention: Tensor) -> Tensor:

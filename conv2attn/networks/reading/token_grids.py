@@ -92,15 +92,37 @@ def placed(
             elif not (at_one_place(queries, keys, *lines) if queries.sides == keys.sides else in_cells(*lines)):
                 return APART
             return Placed(Tokens(keys.sides, leading.pop(), sites=sites), orders[0], orders[1])
-        if len(leading) > 1 and query_sides == key_sides:
+        # Padding of an image stands on both sides of it, and memory in front or behind.
+        nowhere = at_keys < 0
+        if len(leading) > 1 and query_sides == key_sides and not np.array_equal(nowhere, nowhere[:, ::-1]):
             return ONE_SIDE
     if query_sides != key_sides or not np.array_equal(at_queries, at_keys):
-        return APART
+        return in_halos(queries, keys, at)
     # Two windows of one image with the same tokens: these rows could be heads, or views, and replay has not told.
     if len(np.unique(np.sort(at_keys), axis=0)) < len(at_keys):
         return SAME_PLACES
     grid = AttentionGrid(key_sides, Sites.everywhere(len(key_sides)))
     return Placed(Tokens(window_sides(at_keys, key_sides), 0, Windows(at_keys, grid)))
+
+
+def in_halos(queries: Located, keys: Located, at: Tensor) -> Placed | str:
+    """The tokens of windows whose queries each stand at one of its keys, which are more; APART of others."""
+    at_queries, at_keys = (each.cells[at[0]].numpy() for each in (queries, keys))
+    if (at_queries < 0).any() or at_queries.shape[-1] >= at_keys.shape[-1]:
+        return APART
+    sites: Sites | None = Sites.everywhere(len(keys.sides))
+    if queries.sides != keys.sides:
+        sites = sites_between(lines_of(queries, at), lines_of(keys, at))
+    if sites is None:
+        return APART
+    grid = AttentionGrid(keys.sides, sites)
+    on_axes = zip(np.unravel_index(at_queries, queries.sides), sites.stride, sites.before, strict=True)
+    stand = np.ravel_multi_index([each * stride + before for each, stride, before in on_axes], keys.sides)
+    if not all(set(own) <= set(around) for own, around in zip(stand, at_keys, strict=True)):
+        return APART
+    # On the line of a window's keys, where its queries stand says nothing: their places do.
+    line = Sites((1,), (0,), (at_keys.shape[-1] - at_queries.shape[-1],))
+    return Placed(Tokens((), 0, Windows(at_queries, grid, at_keys), line))
 
 
 def images_as_windows(queries: Located, keys: Located, at: Tensor) -> Placed | str:
@@ -144,9 +166,10 @@ def order_of_tokens(located: Located, at: Tensor) -> Tensor | None:
 def lines_of(located: Located, at: Tensor) -> list[Tensor]:
     """The centres of rows, of columns and so on, in sides of the input, of tokens that fill a lattice."""
     assert located.centre is not None
-    cells = located.cells[at.flatten()[0]]
-    order = cells.argsort(stable=True)[int((cells < 0).sum()) :]
-    centre = located.centre[at.flatten()].mean(0)[order].unflatten(0, located.sides)
+    cells, centres = (each[at.flatten()].flatten(0, 1) for each in (located.cells, located.centre))
+    count, there = prod(located.sides), cells >= 0
+    sums = torch.zeros(count, centres.shape[-1], dtype=torch.float64).index_add_(0, cells[there], centres[there])
+    centre = (sums / cells[there].bincount(minlength=count)[:, None]).unflatten(0, located.sides)
     each = (centre[..., axis].movedim(axis, 0).reshape(side, -1) for axis, side in enumerate(located.sides))
     return [line.median(1).values for line in each]
 

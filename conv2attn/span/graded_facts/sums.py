@@ -120,8 +120,8 @@ def list_of_pieces(rows: AttentionRows, windows: Windows | None) -> list[tuple[W
     if windows is not None:
         count = len(windows.places)
         return [
-            (places, places, [image * count + window for image in range(rows.images // count)])
-            for window, places in enumerate(windows.places)
+            (places, keys, [image * count + window for image in range(rows.images // count)])
+            for window, (places, keys) in enumerate(zip(windows.places, windows.keys, strict=True))
         ]
     queries, pixels = rows.grid.shape
     step = max(1, rows.step // rows.images)
