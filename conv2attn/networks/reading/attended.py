@@ -31,9 +31,9 @@ class Attended:
 
     `query`, `key` and `value` are (..., tokens, width), None where they were not seen. `scores` are the numbers in the
     run of the products of queries and keys in its scores, and whether these are turned; `softmaxes` those of which it
-    is made; `maps` the shapes of all feature maps in front of it in the run. `multiplies` says whether it was seen to
-    multiply values, and `columns` that it is a softmax over queries that was not. `own` is the
-    attention of the network, whatever the rule gives.
+    is made, which are `turned` where their columns are queries; `maps` the shapes of all feature maps in front of it in
+    the run. `multiplies` says whether it was seen to multiply values, and `columns` that it is a softmax over queries
+    that was not. `own` is the attention of the network, whatever the rule gives.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Attended:
     scores: dict[int, bool] = field(default_factory=dict)
     multiplies: bool = True
     softmaxes: frozenset[int] = frozenset()
+    turned: bool = False
     number: int = 0
     maps: tuple[tuple[int, ...], ...] = ()
 
@@ -70,12 +71,16 @@ class Running:
 @final
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A softmax that waits for its product with the values, and the modules that ran then, from the outermost."""
+    """A softmax that waits for its product with the values, and the modules that ran then, from the outermost.
+
+    Of the `products` in its scores some stand `turned` there.
+    """
 
     weights: Tensor
     running: tuple[Running, ...]
     columns: bool
     products: frozenset[int]
+    turned: frozenset[int]
 
 
 @final

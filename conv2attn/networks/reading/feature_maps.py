@@ -61,6 +61,8 @@ def by_maps(perturbed: Perturbed, found: dict[Call, dict[str, Places]], rule: Si
                 elif exact is not None and not exact.why:
                     whole = in_whole(exact, blurred, parts)
                     place = None if whole is None else in_image(whole, blurred)
+                elif exact is not None and exact.why == BLURRED:  # and more so from what stands in front of this map
+                    left.remove((call, role))
                 if place is not None:
                     placed[call, role] = place
             for call, role in set(placed) if parts == 1 else in_order(perturbed, placed, rule):

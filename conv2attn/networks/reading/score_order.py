@@ -68,7 +68,7 @@ def unordered(alone: Perturbed) -> tuple[dict[Call, str], Rows]:
             reasons[call] = NO_VALUES
         elif attended.scores:
             of_scores[call] = attended.scores
-            of_softmaxes[call] = dict.fromkeys(attended.softmaxes, any(attended.scores.values()))
+            of_softmaxes[call] = dict.fromkeys(attended.softmaxes, attended.turned)
         elif attended.query is None and attended.value is not None:
             unseen.add(call)
 

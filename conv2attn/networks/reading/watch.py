@@ -9,6 +9,7 @@ import inspect
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from conv2attn.networks.reading.trails import (
     as_matrix_product,
     join,
     shares,
+    swaps_ends,
     tag,
     tensors_in,
     trail_of,
@@ -235,7 +237,8 @@ class Watch(TorchFunctionMode):
         for made in tensors_in((result,)):
             whole = name not in REDUCTIONS or (made.ndim > 1 and made.shape[-2:] == below[0].shape[-2:])
             if made.is_floating_point() and whole and (made.numel() <= most or name in WRITERS):
-                tag(made, trail)
+                exchanged = len(below) == 1 and swaps_ends(made, below[0])
+                tag(made, replace(trail, turned=trail.products - trail.turned) if exchanged else trail)
         if name in WRITERS and args and isinstance(args[0], Tensor):
             tag(args[0], trail)
 
@@ -310,7 +313,7 @@ class Watch(TorchFunctionMode):
         self.numbers += 1
         if self.softmaxed is not None:
             result = self.softmaxed(self.numbers, scores, result).to(result)
-        self.opened[self.numbers] = Opened(result, tuple(self.running), axis == -2, under.products)
+        self.opened[self.numbers] = Opened(result, tuple(self.running), axis == -2, under.products, under.turned)
         tag(result, Trail(self.run_itself, frozenset({self.numbers}), under.products, under.every))
         return result
 
@@ -320,16 +323,16 @@ class Watch(TorchFunctionMode):
         first, second = (trail_of(each, self.run_itself) for each in (factors.first, factors.second))
         # A matrix times many: such a factor has no images, so that it is a layer (one that mixes heads, a projection).
         one_for_all = min(left.ndim, right.ndim) == 2 < max(left.ndim, right.ndim)  # as a layer that mixes heads
-        turned = weights_are_right(first, second, left, right)
-        if turned is not None and not any(each.module in self.own for each in self.running):
-            attention, value = (right.mT, left.mT) if turned else (left, right)
-            trail = second if turned else first
+        right_one = weights_are_right(first, second, left, right)
+        if right_one is not None and not any(each.module in self.own for each in self.running):
+            attention, value = (right.mT, left.mT) if right_one else (left, right)
+            trail = second if right_one else first
             assert trail is not None
             # Without a softmax only rows of shares are taken (one in all, or less beside a sink): any other product of
             # activations would be attention.
             if (trail.softmaxes and not one_for_all) or shares(attention):
-                return self.weighed(attention, value, trail, turned, factors, result)
-            if not trail.softmaxes and not one_for_all and self.operands(attention, products=trail.products):
+                return self.weighed(attention, value, trail, right_one, factors, result)
+            if not trail.softmaxes and not one_for_all and self.operands(attention, trail=trail):
                 self.unseen[innermost(self.running).module] += 1
         whole = self.joined((factors.first, factors.second))
         # A product of weights with something that has none is made of these weights still, and is no score of its own.
@@ -348,7 +351,8 @@ class Watch(TorchFunctionMode):
         while len(self.scores) > MOST_PRODUCTS:
             del self.scores[next(iter(self.scores))]
         products = (whole.products if one_for_all else frozenset()) | {self.numbers}
-        own = Trail(self.run_itself, frozenset(), products, whole.every)
+        turned = frozenset({self.numbers} if factors.turned else ())
+        own = Trail(self.run_itself, frozenset(), products, whole.every, whole.turned & products | turned)
         added = None if factors.added is None else trail_of(factors.added, self.run_itself)
         tag(result, own if added is None else join([own, added], self.run_itself))
         return result
@@ -363,7 +367,7 @@ class Watch(TorchFunctionMode):
         running = opened[0].running if opened else ()
         place = innermost([each for each in self.running if not opened or any(each is other for other in running)])
         matrix = attention.ndim == 2
-        operands = self.operands(attention, opened[0] if opened else None, trail.products)
+        operands = self.operands(attention, opened[0] if opened else None, trail)
         # Those of earlier attention are let go: the same weights may multiply values once more.
         kept = trail.products or frozenset({self.numbers})
         self.scores = {number: each for number, each in self.scores.items() if number >= min(kept)}
@@ -378,18 +382,19 @@ class Watch(TorchFunctionMode):
         made = (attended.attention[0, 0] if matrix else attended.attention).to(value) @ value
         return factors.back(made.mT if turned else made)
 
-    def operands(
-        self, attention: Tensor, opened: Opened | None = None, products: frozenset[int] = frozenset()
-    ) -> dict[str, Any]:
+    def operands(self, attention: Tensor, opened: Opened | None = None, trail: Trail | None = None) -> dict[str, Any]:
         """The queries and keys of attention: of the products in its scores the last that has as many axes.
 
         A product of queries with a table has fewer, or one where these stand behind each other.
         """
+        products = trail.products if trail is not None else frozenset[int]()
         products = products or (opened.products if opened is not None else frozenset())
-        turned = opened is not None and opened.columns != is_turned(attention, opened)
+        weights_turned = opened is not None and opened.columns != is_turned(attention, opened)
+        made = opened or trail
+        of_products = frozenset[int]() if made is None else made.turned
         fitting, scores = [], dict[int, bool]()
         for number in sorted(products & self.scores.keys()):
-            each = self.scores[number]
+            each, turned = self.scores[number], weights_turned != (number in of_products)
             query, key = (each.key, each.query) if turned else (each.query, each.key)
             if (query.shape[-2], key.shape[-2]) == attention.shape[-2:]:
                 fitting.append(((key.ndim, key.shape[:-2].numel(), number), query, key))
@@ -397,7 +402,7 @@ class Watch(TorchFunctionMode):
         if not fitting:
             return {}
         _, query, key = max(fitting, key=lambda each: each[0])
-        return {"query": query, "key": key, "scores": scores}
+        return {"query": query, "key": key, "scores": scores, "turned": weights_turned}
 
 
 def sides_of_patches(

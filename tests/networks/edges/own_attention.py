@@ -539,8 +539,13 @@ def read_as_noted(read):
 
 
 def verdict(name):
-    """ "right", "wrong", or the reason why a style is refused."""
+    """What is said of a style."""
     attend, layer, _ = STYLES[name]
+    return verdict_of(attend, layer)
+
+
+def verdict_of(attend, layer):
+    """ "right", "wrong", or the reason why a network is refused."""
     torch.manual_seed(1)
     network, images = Network(attend, layer()).eval(), torch.randn(IMAGES, 3, 8, 8)
     TRUTH.clear()
