@@ -6,7 +6,7 @@ of their tokens: each has to stand behind its neighbour in the image, and in lin
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -23,6 +23,8 @@ from conv2attn.networks.reading.responses import EPSILON, Call, Key, Response, R
 
 MOST_MAPS = 16
 """How many feature maps in front of an attention are asked: a branch beside it, as of global queries, has a dozen."""
+MOST_BLURRING = 4
+"""How many of these may blur a token."""
 LIKE = 0.7
 """Correlation of the places of cells in the image with their numbers on a map, along one axis, at least."""
 NEAR = 0.3
@@ -36,7 +38,10 @@ SURE = 5.0
 def by_maps(perturbed: Perturbed, found: dict[Call, dict[str, Places]], rule: Silence) -> dict[Call, dict[str, Places]]:
     """The places, those of blurred tokens from the feature maps in front of them where these tell them."""
     left = [(call, role) for call, roles in found.items() for role, each in roles.items() if each.why == BLURRED]
+    blurring = Counter[Key]()
     for back in range(MOST_MAPS):
+        # Maps in front of one that blurs a token blur it more, but for branches that join there.
+        left = [key for key in left if blurring[key] < MOST_BLURRING]
         groups = defaultdict[Shape, set[int]](set)
         for call, role in left:
             maps = found[call][role].maps
@@ -61,8 +66,8 @@ def by_maps(perturbed: Perturbed, found: dict[Call, dict[str, Places]], rule: Si
                 elif exact is not None and not exact.why:
                     whole = in_whole(exact, blurred, parts)
                     place = None if whole is None else in_image(whole, blurred)
-                elif exact is not None and exact.why == BLURRED:  # and more so from what stands in front of this map
-                    left.remove((call, role))
+                elif exact is not None and exact.why == BLURRED:
+                    blurring[call, role] += 1
                 if place is not None:
                     placed[call, role] = place
             for call, role in set(placed) if parts == 1 else in_order(perturbed, placed, rule):
