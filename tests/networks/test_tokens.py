@@ -357,6 +357,33 @@ def test_a_windowed_layer_that_reads_no_content_has_none(shift):
     assert places[0].tolist() == first
 
 
+class ConvolvedQueries(nn.Module):
+    """Queries behind a convolution of 5x5 over the 7x7 tokens of the keys, which are moved so far in front of it."""
+
+    def __init__(self, moved):
+        super().__init__()
+        torch.manual_seed(1)
+        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.GELU(), nn.Conv2d(16, 16, 3, 2, 1))
+        self.query = nn.Conv2d(16, 16, 5, 1, 2, groups=16)
+        self.others, self.moved = nn.Conv2d(16, 32, 1), moved
+        nn.init.uniform_(self.query.weight, 0, 0.2)
+
+    def forward(self, image):
+        image = self.stem(image)
+        query = self.query(F.pad(image, (self.moved, -self.moved))).flatten(2).mT
+        key, value = self.others(image).flatten(2).mT.chunk(2, -1)
+        return torch.softmax(query @ key.mT, -1) @ value
+
+
+@pytest.mark.parametrize("moved", [0, 1])
+def test_convolved_queries_stand_at_the_keys_that_they_are_drawn_from(moved):
+    """Planted: near the border a kernel reaches inwards alone, by more than a cell, and they were refused."""
+    (read,) = ask_attention(ConvolvedQueries(moved).eval(), torch.randn(1, 3, 28, 28)).reads()
+    assert (read.unplaced or read.tokens.sides) == (
+        "its queries and keys stand on different parts of the input" if moved else (7, 7)
+    )
+
+
 class Halo(nn.Module):
     """Blocks of 4x4 queries attend to the 6x6 keys around them, with zeros beyond the image."""
 
