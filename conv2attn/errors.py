@@ -323,7 +323,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     "C2A303": ErrorRule(
         "file of another kind",
         "Files that can be read are state dicts, pickled modules of known classes, safetensors, torch.export "
-        "and ONNX programs, and Hugging Face folders. Without --trust-pickle, reading executes nothing in a file.",
+        "and ONNX programs, and Hugging Face folders. Reading executes nothing in a file.",
         "$ conv2attn verify resnet18.pt notes.txt",
         "Save the model with torch.save(model.state_dict(), path).",
     ),

@@ -374,9 +374,6 @@ READING = (
         metavar="CLASS",
         help="Allow this class (package.Class) in a pickled module; repeatable.",
     ),
-    click.option(
-        "--trust-pickle", is_flag=True, help="Run whatever code a pickle names. Only for files that you trust."
-    ),
 )
 PREPARING = options(
     click.option(

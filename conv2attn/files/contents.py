@@ -15,7 +15,7 @@ from conv2attn.files.budget import Budget
 from conv2attn.files.kinds import LARGEST_FILE, Kind, inspect, kind_of_path, open_file, read_json
 from conv2attn.files.onnx_graph import OnnxGraph
 from conv2attn.files.onnx_models import onnx_parts, outside_files, read_onnx
-from conv2attn.files.pickled import DATA_GLOBALS, RECORDS, code_in, read_module, run_pickle
+from conv2attn.files.pickled import DATA_GLOBALS, RECORDS, code_in, read_module
 from conv2attn.files.programs import program_parts, read_program
 from conv2attn.files.torch_files import check_tensors, read_safetensors, unpickle_dict
 
@@ -44,16 +44,13 @@ class Contents:
         return sha256(self.path)
 
 
-def contents_of(
-    path: Path, limit: int = LARGEST_FILE, allow: Sequence[str] = (), trust_pickle: bool = False
-) -> Contents:
+def contents_of(path: Path, limit: int = LARGEST_FILE, allow: Sequence[str] = ()) -> Contents:
     """Reads a file of `torch.save`, safetensors, torch.export or ONNX, or a folder with a config.json.
 
     Args:
         path: the file or folder.
         limit: the most bytes that are read, of all files together.
         allow: classes of modules, by their full names, that a whole pickled module may have beside known ones.
-        trust_pickle: run what a file of torch.save names, whatever it is.
     Raises:
         CheckpointError: C2A301 where there is none, C2A302 where it is damaged, C2A303 where it is of another kind or
             holds more than tensors, C2A307 where it is larger than `limit`.
@@ -64,7 +61,7 @@ def contents_of(
         kind = inspect(path, file, limit)
         if kind not in READERS:
             raise CheckpointError("C2A303", f"{path} is {kind.article}", kind.way_out)
-        return READERS[kind](path, kind, file, allow, trust_pickle)
+        return READERS[kind](path, kind, file, allow)
 
 
 def contents_of_program(path: Path, kind: Kind, *_: Any) -> Contents:
@@ -81,14 +78,9 @@ def contents_of_safetensors(path: Path, kind: Kind, *_: Any) -> Contents:
     return Contents(path, kind, tensors, metadata)
 
 
-def contents_of_pickle(path: Path, kind: Kind, file: IO[bytes], allow: Sequence[str], trust: bool) -> Contents:
+def contents_of_pickle(path: Path, kind: Kind, file: IO[bytes], allow: Sequence[str]) -> Contents:
     """Reads a file of `torch.save`: a dict of tensors, or a whole module."""
     names = code_in(path) if kind is kinds.TORCH else []
-    if trust and (names or kind is kinds.LEGACY):
-        content, assumed = run_pickle(path), ("its pickle was trusted, and the code that it names was run",)
-        if isinstance(content, nn.Module):
-            return Contents(path, kind, {}, network=content, assumed=assumed)
-        return Contents(path, kind, content, assumed=assumed)
     if any(name not in DATA_GLOBALS for name in names):
         assumed = (f"read from its pickle, which names {', '.join(names)}",)
         return Contents(path, kind, {}, network=read_module(path, names, allow), assumed=assumed)
@@ -176,7 +168,7 @@ PROGRAM_KINDS = {
     kinds.EXPORT: Program(read_program, lambda path: program_parts(path)[1:]),
     kinds.ONNX: Program(read_onnx, onnx_parts),
 }
-READERS: dict[Kind, Callable[[Path, Kind, IO[bytes], Sequence[str], bool], Contents]] = {
+READERS: dict[Kind, Callable[[Path, Kind, IO[bytes], Sequence[str]], Contents]] = {
     kinds.TORCH: contents_of_pickle,
     kinds.LEGACY: contents_of_pickle,
     kinds.SAFETENSORS: contents_of_safetensors,

@@ -41,7 +41,6 @@ def load(
     arch_args: Mapping[str, Any] | None = None,
     max_size: int = LARGEST_FILE,
     allow: Sequence[str] = (),
-    trust_pickle: bool = False,
 ) -> nn.Module:
     """The network in a file, in evaluation mode, its weights as stored; nothing in the file is executed.
 
@@ -60,7 +59,6 @@ def load(
         max_size: the most bytes that are read.
         allow: classes of modules, by their full names, that a whole pickled module may have beside those of torch.nn,
             torchvision, timm and this project.
-        trust_pickle: run the code that a pickle names. Only for files whose author you trust.
     Raises:
         CheckpointError: C2A304 where the weights fit no network, or not the one named; those of `contents_of`.
         UsageError: `arch` names nothing, or does not go with `model` (C2A004), or an argument is of another kind
@@ -84,7 +82,7 @@ def load(
     if arch_args and (arch is None or ":" not in arch):
         raise UsageError("C2A004", "arguments are given without an architecture that takes them", NAME_IT)
     architecture_argument = architecture(arch, arch_args) if arch is not None and ":" in arch else None
-    contents = contents_of(Path(path), max_size, allow, trust_pickle)
+    contents = contents_of(Path(path), max_size, allow)
     if contents.network is not None and (contents.kind in PROGRAM_KINDS or (arch, model) == (None, None)):
         name = f"the {contents.kind.words}" if contents.kind in PROGRAM_KINDS else type(contents.network).__name__
         details = {"input_size": contents.network.input_size} if isinstance(contents.network, OnnxGraph) else {}

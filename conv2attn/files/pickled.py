@@ -45,8 +45,8 @@ DATA_GLOBALS = (
 """Globals that training scripts store beside weights as arguments, dates, paths and measures; no weight is in them."""
 RECORDS: list[Any] = [(type("Record", (Record,), {}), name) for name in DATA_GLOBALS]
 ALLOW = (
-    "Pass --allow CLASS for each class of modules that you trust, save the weights alone with "
-    "torch.save(model.state_dict(), path), or pass --trust-pickle to run the code in the file."
+    "Pass --allow CLASS for each class of modules that you trust, or save the weights alone with "
+    "torch.save(model.state_dict(), path)."
 )
 
 IMPORT = (
@@ -180,28 +180,3 @@ def layer_difference(module: nn.Module, kind: type[nn.Module], attributes: Mappi
     plain = {name: value for name, value in vars(rebuilt).items() if name in attributes and is_plain_value(value)}
     differing = next((name for name, value in plain.items() if attributes[name] != value), "")
     return differing and f"says {differing}={attributes[differing]!r}, where its weights say {plain[differing]!r}"
-
-
-def run_pickle(path: Path) -> nn.Module | dict[Any, Any]:
-    """Runs a pickle, which may do anything; returns its module, or the dict around a state dict.
-
-    Raises:
-        CheckpointError: it raises, or is neither (C2A303).
-    """
-    search_working_folder()
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=False)
-    except Exception as error:
-        reason = f"{path} was run, and raised {type(error).__name__} ({first_line(error)})"
-        raise CheckpointError("C2A303", reason, SAVE_STATE) from error
-    if isinstance(content, Mapping):
-        parts = {key: each for key, each in content.items() if key in WRAPPERS or isinstance(each, Tensor)}
-        modules = [each for each in parts.values() if isinstance(each, nn.Module)]
-        return modules[0] if modules else parts
-    if not isinstance(content, nn.Module):
-        raise CheckpointError(
-            "C2A303",
-            f"{path} holds a {type(content).__name__}, not a network or its state dict",
-            SAVE_STATE,
-        )
-    return content

@@ -1,6 +1,5 @@
 """Options on reading files of weights, shared by all commands."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -30,7 +29,6 @@ class Reading:
     arch_args: str | None = None
     max_size: float = 8.0
     allow: tuple[str, ...] = ()
-    trust_pickle: bool = False
     mean: str | None = None
     std: str | None = None
 
@@ -50,8 +48,8 @@ class Reading:
             raise UsageError("C2A006", f"--allow {nameless[0]} names no package", "Write package.Class.")
         Preparation.requested(*self.normalisation())
         arguments = parse_arguments(self.arch_args)
-        size, trust = int(self.max_size * GIB), {"allow": self.allow, "trust_pickle": self.trust_pickle}
-        return {"arch": self.arch, "arch_args": arguments or None, "max_size": size, **trust}
+        size = int(self.max_size * GIB)
+        return {"arch": self.arch, "arch_args": arguments or None, "max_size": size, "allow": self.allow}
 
     def normalisation(self) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
         """The mean and the deviation of pixels that the user gives.
@@ -67,8 +65,6 @@ class Reading:
         Args:
             original: a network whose code serves a converted network of the same class, which no library builds.
         """
-        if self.trust_pickle:
-            print(f"--trust-pickle: running the code that {path} names", file=sys.stderr)
         try:
             network = load(path, **self.options())
         except NotBuiltError as error:

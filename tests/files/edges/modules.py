@@ -3,7 +3,6 @@
 import argparse
 import datetime
 import importlib
-import json
 import os
 import re
 import sys
@@ -85,8 +84,7 @@ class Own(nn.Module):
 """
 
 
-@pytest.mark.parametrize("option", [["--allow", "in_the_working_folder.Own"], ["--trust-pickle"]])
-def test_a_class_in_the_working_folder_is_found_where_it_is_allowed(folder, option, monkeypatch):
+def test_a_class_in_the_working_folder_is_found_where_it_is_allowed(folder, monkeypatch):
     (folder / "in_the_working_folder.py").write_text(MODULE)
     monkeypatch.syspath_prepend(folder)
     torch.save(importlib.import_module("in_the_working_folder").Own(), "net.pt")
@@ -94,7 +92,7 @@ def test_a_class_in_the_working_folder_is_found_where_it_is_allowed(folder, opti
     monkeypatch.chdir(folder)
     monkeypatch.delitem(sys.modules, "in_the_working_folder")
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each not in ("", str(folder))])
-    done = call("convert", "net.pt", "--input-size", "3x6x7", *option)
+    done = call("convert", "net.pt", "--input-size", "3x6x7", "--allow", "in_the_working_folder.Own")
     assert done.exit_code == 0, done.output
     monkeypatch.delitem(sys.modules, "in_the_working_folder")
 
@@ -104,22 +102,6 @@ def test_an_allowed_class_that_cannot_be_imported_is_named(monkeypatch):
     monkeypatch.delattr(sys.modules[Own.__module__], "Own")
     with pytest.raises(CheckpointError, match=f"net.pt names {re.escape(OWN)}, and there is no such class"):
         load("net.pt", allow=[OWN])
-
-
-@pytest.mark.parametrize("legacy", [False, True])
-def test_only_trust_pickle_runs_code_and_it_says_so(folder, legacy):
-    content = {"model": nn.Conv2d(3, 4, 3), "bomb": Runs(os.mkdir, str(folder / "planted"))}
-    torch.save(content, "net.pt", _use_new_zipfile_serialization=not legacy)
-    options = ["net.pt", "net.pt", "--input-size", "3x6x7", "--format", "json"]
-    refused = call("verify", *options)
-    assert (refused.exit_code, refused.stdout) == (2, "")
-    assert not (folder / "planted").exists()
-    torch.save({**content, "bomb": Runs(os.makedirs, str(folder / "planted"), 0o777, True)}, "net.pt")
-    done = call("verify", *options, "--trust-pickle")
-    assert done.exit_code == 0, done.output
-    assert "--trust-pickle: running the code that net.pt names" in done.stderr
-    assert "the code that it names was run" in json.loads(done.stdout)["claim"]
-    assert (folder / "planted").exists()
 
 
 @pytest.mark.parametrize("legacy", [False, True])

@@ -340,7 +340,7 @@ def test_a_certificate_says_not_how_files_are_read():
     refused("recheck", "c.json", match="written with other options on reading its files: conv2attn verify")
     command = body["circumstances"]["command"]
     others = (
-        f"{command} --trust-pickle",
+        f"{command} --allow evil.Class",
         f"{command} --arch evil.py:make",
         f"{command} --help",
         "rm -rf /",
