@@ -500,12 +500,6 @@ ERROR_RULES: dict[str, ErrorRule] = {
         "$ conv2attn train quadratic --data digits --layers 1 --width 9 --heads 1 --learning-rate 1e30",
         "Lower --learning-rate, or train in --precision float32; the checkpoint before is kept.",
     ),
-    "C2A602": ErrorRule(
-        "heads cannot be removed",
-        "Heads are removed only from attention classifiers, and each layer must keep one.",
-        "$ conv2attn prune resnet18.pt -o smaller.pt",
-        "Choose other thresholds, or name the heads to remove.",
-    ),
     "C2A603": ErrorRule(
         "heads cannot be softened",
         "Only quadratic heads that read no content have a sharpness that can be lowered within a known bound.",

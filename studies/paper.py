@@ -3,6 +3,7 @@
 python studies/paper.py tables
 python studies/paper.py experiments --data DATA
 python studies/paper.py figures RUN -o FOLDER
+python studies/paper.py prune NETWORK -o SMALLER
 """
 
 import copy
@@ -19,19 +20,19 @@ from torch import Tensor, nn
 
 from conv2attn.cli.experiments import recipe_options
 from conv2attn.cli.group import Group
-from conv2attn.cli.options import DEVICE, Parsed, Read, Showing, force, output_option, reporting
+from conv2attn.cli.options import DEVICE, Parsed, Read, Showing, force, output_option, reading_options, reporting
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.files import load, save, write_text_atomically
-from conv2attn.lab.counting import count_flops, count_parameters
-from conv2attn.lab.pruning import prune_degenerate
 from conv2attn.lab.training import TrainingRecipe, TrainingRun, network_digest, train
 from conv2attn.lab.training.run_folder import CHECKPOINT
 from conv2attn.layers.attention import MultiHeadSelfAttention, ScoreTerms
 from conv2attn.networks import attention_layers
 from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
 from conv2attn.report import Document, Notes, Report, Table, document
+from conv2attn.suffixes import NETWORK_SUFFIXES
 from conv2attn.verdicts import Verdict
 from studies.figures import draw_figures
+from studies.pruning import count_flops, count_parameters, prune_degenerate
 
 Source = Literal["published", "code"]
 """`published`: the paper's tables and text; `code`: the program that the authors released, with its commands."""
@@ -478,7 +479,7 @@ NO_OPTIONS_OF_THE_PAPER = (
 
 @click.group("paper", cls=Group, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 def paper() -> None:
-    """Count, train and draw the paper's experiments again."""
+    """Count, train, draw and prune the networks of the paper's experiments again."""
 
 
 def parse_model_run(text: str) -> tuple[str, Path]:
@@ -598,6 +599,30 @@ def figures(
     arguments["pictures"] = [each for each in examples if isinstance(each, Path)]
     for path in draw_figures(trained, output, suffix=f".{suffix}", zoom=zoom or None, **arguments):
         click.echo(f"wrote {path}", err=True)
+
+
+@paper.command(example="python studies/paper.py prune generalised.pt -o smaller.pt")
+@click.argument("model", type=Read())
+@output_option("Where to write the smaller network.", NETWORK_SUFFIXES)
+@click.option(
+    "--smallest",
+    type=float,
+    default=1e-5,
+    help="Remove heads whose largest eigenvalue is below this.",
+)
+@click.option("--condition", type=float, default=1e5, help="Remove heads whose condition number is above this.")
+@reading_options
+@reporting
+def prune(model: str, output: str, showing: Showing, reading: Any, **thresholds: float) -> None:
+    """Remove degenerate heads from the attention classifier in MODEL.
+
+    This is the pruning of App. E of the paper; the report says how much it saves. To continue training at a tenth of
+    the learning rate: conv2attn train KIND --start OUTPUT --learning-rate 0.01.
+    """
+
+    smaller, pruning = prune_degenerate(reading.load(model), **thresholds)
+    save(smaller, output, force=showing.force)
+    showing.finish(pruning, f"wrote {output}")
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def test_tests_import_no_more_private_names():
         ("from conv2attn.equality.fingerprint import identify, field", 1),
         ("from conv2attn.errors import UsageError, _nothing", 1),
         ("from conv2attn import certify, errors, __version__", 0),
-        ("from conv2attn.lab import counting, training", 1),
+        ("from conv2attn.lab import explore, training", 1),
         ("from elsewhere.inner.part import name", 0),
     ],
 )

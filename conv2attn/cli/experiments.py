@@ -1,4 +1,4 @@
-"""The commands on the paper's experiments: train, prune, soften."""
+"""The commands on the paper's experiments: train, soften."""
 
 import os
 import sys
@@ -24,7 +24,6 @@ from conv2attn.cli.options import (
     output_option,
     parse_sharpness,
     reading_images,
-    reading_options,
     reporting,
 )
 from conv2attn.errors import UsageError
@@ -111,32 +110,6 @@ def train(
     longer = context.get_parameter_source("epochs") is ParameterSource.COMMANDLINE and resume is not None
     run = run_training(recipe, folder, device=device, epochs=arguments["epochs"] if longer else None)
     sys.exit(0 if run.finished else 130)
-
-
-@main.command(example="conv2attn prune generalised.pt -o smaller.pt")
-@click.argument("model", type=Read())
-@output_option("Where to write the smaller network.", NETWORK_SUFFIXES)
-@click.option(
-    "--smallest",
-    type=float,
-    default=1e-5,
-    help="Remove heads whose largest eigenvalue is below this.",
-)
-@click.option("--condition", type=float, default=1e5, help="Remove heads whose condition number is above this.")
-@reading_options
-@reporting
-def prune(model: str, output: str, showing: Showing, reading: Any, **thresholds: float) -> None:
-    """Remove degenerate heads from the attention classifier in MODEL.
-
-    This is the pruning of App. E of the paper; the report says how much it saves. To continue training at a tenth of
-    the learning rate: conv2attn train KIND --start OUTPUT --learning-rate 0.01.
-    """
-    from conv2attn.files import save
-    from conv2attn.lab.pruning import prune_degenerate
-
-    smaller, pruning = prune_degenerate(reading.load(model), **thresholds)
-    save(smaller, output, force=showing.force)
-    showing.finish(pruning, f"wrote {output}")
 
 
 @main.command(example="conv2attn soften resnet18.attn.pt -o soft.pt --alpha 5")

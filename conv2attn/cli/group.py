@@ -23,7 +23,7 @@ INTERRUPTED = 130  # 128 and the number of the signal, as shells count
 SECTIONS = {
     "Convert and verify": ("demo", "convert", "verify", "symmetric", "recheck"),
     "See what attention does": ("heads", "explore", "check-span", "recover", "distil"),
-    "Train attention": ("soften", "train", "prune"),
+    "Train attention": ("soften", "train"),
     "Look up": ("inspect", "explain", "prove"),
 }
 HEADINGS = ("Options", FILES, RUNS, "Replace heads", "Network", "Data", "Optimisation", "Report")

@@ -24,7 +24,6 @@ COMMANDS = {
     # what a person saw: a batch in the size, a mistake behind a name that is taken, heads where none can be removed
     "verify net.pt net.pt --input-size 1x3x12x12": "If the leading 1 is the batch, leave it out: --input-size 3x12x12",
     "distil net.pt -o net.attn.pt --max-loss 0": "C2A001",
-    "prune net.pt -o new.pt": "C2A602 Sequential is not an attention classifier",
     "convert missing.pt": "C2A301 missing.pt does not exist",
     "convert ''": "C2A301 '' does not exist",
     "convert loop.pt": "C2A301 loop.pt does not exist",

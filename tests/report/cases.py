@@ -10,7 +10,6 @@ import torch
 from conv2attn import check_span, heads
 from conv2attn.equality import Recheck
 from conv2attn.files import Inspection
-from conv2attn.lab.pruning import Pruning
 from conv2attn.networks import convert, soften
 from conv2attn.report import Report
 
@@ -53,7 +52,6 @@ REPORTS: dict[str, Callable[[], Report]] = {
         tensors=(("conv1.weight", (16, 3, 7, 7), "float32"), ("fc.bias", (10,), "float32")),
     ),
     "softening": softened,
-    "pruning": lambda: Pruning({"layers.0": (1, 4)}, {"layers.0": 7}, 1e-5, 1e5, (1000, 900), (20000, 18000)),
 }
 
 

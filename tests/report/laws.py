@@ -235,7 +235,7 @@ def test_every_result_has_its_rule_where_its_module_alone_is_imported():
     for module, name in RESULTS:
         if module != "conv2attn.report.result":
             by_module.setdefault(module, []).append(name)
-    assert len(by_module) >= 10
+    assert len(by_module) >= 9
     bare = [*(":".join([module, *names]) for module, names in by_module.items()), "conv2attn.report:Report"]
     run = subprocess.run([sys.executable, "-c", LACKS_A_RULE, *bare], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["conv2attn.report:Report"]

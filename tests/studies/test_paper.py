@@ -12,10 +12,10 @@ from lab.cases import few_test_images, quiet, without_times
 
 from conv2attn.errors import UsageError
 from conv2attn.files import load, save
-from conv2attn.lab.pruning import prune
 from conv2attn.lab.training import TrainingRecipe, TrainingRun, fresh_network, learning_rate, network_digest, train
 from studies.figures import accuracy_figure
 from studies.paper import RECIPES, described, paper, recipes, train_paper
+from studies.pruning import prune
 
 DATA = ["--data", "digits", "--train-images", "20", "--test-images", "20", "--batch", "10", "--epochs", "2"]
 ROWS = tuple(recipes(TrainingRecipe("quadratic"), Path("runs")))

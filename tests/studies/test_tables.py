@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from conv2attn.lab.counting import count_flops, count_parameters
 from conv2attn.lab.training import TrainingRecipe
 from conv2attn.layers.attention import ScoreTerms
 from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
 from conv2attn.verdicts import Verdict
 from studies.paper import MODELS, count_weight_flops, recipes, reproduce_tables
+from studies.pruning import count_flops, count_parameters
 
 PAPER = recipes(TrainingRecipe("quadratic"), Path("runs"))
 EXACT = {

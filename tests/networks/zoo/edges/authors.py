@@ -10,6 +10,7 @@ from torch.nn import functional as F
 import conv2attn
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError
+from studies.paper import paper
 
 WIDTH, HEADS, LAYERS, HIDDEN, PATCH, PLACES, CLASSES = 12, 4, 2, 20, 4, 8, 10
 
@@ -126,7 +127,7 @@ def test_they_go_on_in_heads_prune_and_train(tmp_path):
     run = CliRunner().invoke(main, ["inspect", str(tmp_path / "theirs.pt")])
     assert "attention-generalised" in run.output
     run = CliRunner().invoke(
-        main, ["prune", str(tmp_path / "theirs.pt"), "-o", str(tmp_path / "pruned.pt"), "--condition", "3"]
+        paper, ["prune", str(tmp_path / "theirs.pt"), "-o", str(tmp_path / "pruned.pt"), "--condition", "3"]
     )
     assert run.exit_code in (0, 3), run.output
     conv2attn.save(network, tmp_path / "ours.pt")

@@ -1,6 +1,6 @@
 """Pruned networks: what the network does whose removed heads have values of zero, and nothing else changed.
 
-Pruning changes a trained network; the laws of tests/lab train one.
+Pruning changes a trained network; the laws of tests/lab are of training.
 """
 
 from copy import deepcopy
@@ -12,10 +12,11 @@ from commands import call
 
 import conv2attn
 from conv2attn.errors import Conv2AttnError
-from conv2attn.lab.pruning import degenerate_heads, prune, prune_degenerate
 from conv2attn.layers.attention import ScoreTerms
 from conv2attn.networks import attention_layers
 from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
+from studies.paper import paper
+from studies.pruning import degenerate_heads, prune, prune_degenerate
 
 SIZES = {"side": 12, "patch": 2, "channels": 1, "width": 12, "heads": 5, "layers": 2, "hidden": 8, "positions": 6}
 KINDS = (
@@ -103,7 +104,7 @@ def test_the_command_prunes_a_file_and_says_what_it_saves(tmp_path):
     with changing(attention_layers(network)["blocks.1.attention"], "alpha") as numbers:
         numbers[[0, 3]] = 0
     conv2attn.save(network, tmp_path / "whole.pt")
-    result = call("prune", tmp_path / "whole.pt", "-o", tmp_path / "small.pt")
+    result = call("prune", tmp_path / "whole.pt", "-o", tmp_path / "small.pt", program=paper)
     assert result.exit_code == 0, result.output
     assert "2 heads removed" in result.output
     pruned, report = prune_degenerate(network)
@@ -117,11 +118,11 @@ REFUSED = {
     "all heads of a layer": (
         network_of("quadratic", "vr"),
         {"blocks.0.attention": range(5)},
-        "C2A602 .*all of its heads",
+        "C2A006 .*all of its heads",
     ),
     "a head that is not there": (network_of("quadratic", "vr"), {"blocks.0.attention": [5]}, "C2A002 .*has no head 5"),
     "a layer that is not there": (network_of("quadratic", "vr"), {"blocks.7": [0]}, r"C2A002 'blocks\.7' is no layer"),
-    "another network": (ResNet(ResNetPlan(width=4)), {}, "C2A602 ResNet is not an attention classifier"),
+    "another network": (ResNet(ResNetPlan(width=4)), {}, "C2A006 ResNet is not an attention classifier"),
 }
 
 

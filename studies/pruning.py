@@ -3,15 +3,15 @@
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from typing import ClassVar, cast, final
 
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.lab.counting import count_flops, count_parameters
 from conv2attn.lab.training.recipe_networks import head_parameters
-from conv2attn.layers.attention import MultiHeadSelfAttention
+from conv2attn.layers.attention import EngineName, MultiHeadSelfAttention, set_engine
 from conv2attn.layers.attention.plan import from_plan, to_plan
 from conv2attn.networks import attention_layers
 from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan
@@ -83,8 +83,8 @@ def prune(network: nn.Module, heads: Mapping[str, Sequence[int]]) -> AttentionCl
         network: an `AttentionClassifier`.
         heads: of each layer by its name, the heads to remove; `degenerate_heads` finds those of the paper.
     Raises:
-        UnsupportedError: a layer would keep no head (C2A602).
-        UsageError: the network is another (C2A602), or has no such layer or head (C2A002).
+        UnsupportedError: a layer would keep no head (C2A006).
+        UsageError: the network is another (C2A006), or has no such layer or head (C2A002).
     """
     plan = plan_of(network)
     removed = {name: set(each) for name, each in heads.items()}
@@ -98,7 +98,7 @@ def prune(network: nn.Module, heads: Mapping[str, Sequence[int]]) -> AttentionCl
         remaining_heads = [head for head in range(layer.heads) if head not in removed_heads]
         if not remaining_heads:
             raise UnsupportedError(
-                "C2A602",
+                "C2A006",
                 f"{name}: all of its heads would be removed",
                 "Choose other thresholds, or name the heads to remove.",
             )
@@ -115,12 +115,12 @@ def plan_of(network: nn.Module) -> ClassifierPlan:
     """The plan of an attention classifier.
 
     Raises:
-        UsageError: the network is another (C2A602).
+        UsageError: the network is another (C2A006).
     """
     plan = getattr(network, "plan", None)
     if not isinstance(network, AttentionClassifier) or not isinstance(plan, ClassifierPlan):
         reason = f"{type(network).__name__} is not an attention classifier, and no heads of other networks are pruned"
-        raise UsageError("C2A602", reason, "Pass a network of conv2attn train.")
+        raise UsageError("C2A006", reason, "Pass a network of conv2attn train.")
     return plan
 
 
@@ -159,3 +159,28 @@ def prune_degenerate(
     size = pruned.plan.input_size
     flops = (count_flops(network, size), count_flops(pruned, size))
     return pruned, Pruning(removed, heads_left, smallest, condition, parameters, flops)
+
+
+def count_parameters(network: nn.Module) -> int:
+    """Number of trained numbers."""
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+@torch.no_grad()
+def count_flops(network: nn.Module, input_size: tuple[int, ...], engine: str = "dense") -> int:
+    """Operations of the products that an image takes, a multiplication and an addition counted as two.
+
+    Products of weights and products of attention count alike, as `engine` does them; sums, exponentials and
+    normalisations do not count.
+
+    Source: torch.utils.flop_counter.
+    """
+    device = "meta" if engine == "dense" else "cpu"  # whose products are the same whatever the numbers are
+    network = copy.deepcopy(network).eval().to(device)
+    if attention_layers(network):
+        set_engine(network, cast(EngineName, engine))
+    image = torch.zeros(1, *input_size, dtype=next(network.parameters()).dtype, device=device)
+    network(image)  # measures the device, by products that are not the network's
+    with FlopCounterMode(display=False) as counter:
+        network(image)
+    return counter.get_total_flops()
