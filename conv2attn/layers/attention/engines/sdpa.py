@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from conv2attn.layers.attention.engines.channels import project
-from conv2attn.layers.attention.engines.cut_gradient import fused_attention
 from conv2attn.layers.attention.features import LARGEST_SCORE_ERROR, score_error
 from conv2attn.layers.attention.hardness import FORMAT_NAMES
 from conv2attn.layers.attention.recipe import (
@@ -75,7 +74,7 @@ def run_content(basis: Basis, image: Tensor, direct: bool, by_axis: bool, dropou
     width = -(-widest // FUSED_WIDTH) * FUSED_WIDTH
     asking, asked, values = (padded_features(parts, width) for parts in (queries, keys, [tokens]))
     values = values.expand(-1, basis.operators.heads, -1, -1)
-    mixed = fused_attention(asking, asked, values, dropout)
+    mixed = F.scaled_dot_product_attention(asking, asked, values, dropout_p=dropout, scale=1.0)
     mixed = mixed[..., : image.shape[1]].permute(0, 3, 1, 2).to(image.dtype)
     return project(mixed, basis.weights, direct).unflatten(2, grid.queries)
 
