@@ -1,11 +1,25 @@
 """An executable bound on the difference of two layers in one output channel, in integers that round up."""
 
+from dataclasses import astuple, dataclass
 from fractions import Fraction
 from itertools import product
+from typing import Self, final
 
 from sympy import Rational, exp, symbols
 
-from conv2attn.theory.bounds.row import ONE, OutputChannel, Setting, SoftHeads, both, geom, power, prod, ratio
+from conv2attn.theory.bounds.row import (
+    ONE,
+    Number,
+    Setting,
+    SoftHeads,
+    as_integer,
+    both,
+    geom,
+    power,
+    prod,
+    ratio,
+    short,
+)
 
 from .claim import Claim, refutation, step
 from .core import finite, identity, less, sign
@@ -19,6 +33,81 @@ FLOAT32 = Setting(UNIT, 0, UNIT, HALF_SUBNORMAL, 0, HALF_SUBNORMAL, 1, 1, 0, 0)
 SUM = Setting(UNIT, 0, UNIT, HALF_SUBNORMAL, 0, HALF_SUBNORMAL, 1024, 1024, 1, 1)
 PLANE = SoftHeads(2, True, 5 * ONE, 3, 1024, 4 * UNIT, 0, 4 * UNIT, HALF_SUBNORMAL, 0, SUM, SUM, 2)
 THIRDS = [ONE * k // 3 for k in range(4)]
+
+
+def reads(heads: SoftHeads, input_range: int) -> int:
+    """|Computed mean of a head - the token at its nearest key|, for tokens up to this range."""
+    return 2 * prod(heads.leak(heads.axes), input_range) + heads.mixing(input_range)
+
+
+@final
+@dataclass(frozen=True)
+class OutputChannel:
+    """One output channel of a convolution and of a layer of heads, and the radius of their inputs.
+
+    Args:
+        weights: sum of the channel's |weights|, over 2^256 as the next two.
+        bias: |bias|.
+        radius: the largest |input|.
+        first, second: how the convolution and the channel product of the heads are computed.
+        soft: the heads; None if they are exactly one-hot.
+    """
+
+    weights: int
+    bias: int
+    radius: int
+    first: Setting
+    second: Setting
+    soft: SoftHeads | None = None
+
+    @classmethod
+    def of(
+        cls,
+        weight_sum: Number,
+        bias: Number,
+        input_range: Number,
+        original: Setting,
+        converted: Setting,
+        heads: SoftHeads | None = None,
+    ) -> Self:
+        """The row of `bounds.difference_bound`, from the same arguments, each taken as an exact number."""
+        return cls(
+            as_integer(weight_sum), as_integer(abs(Fraction(bias))), as_integer(input_range), original, converted, heads
+        )
+
+    @property
+    def fits(self) -> bool:
+        settings = self.first.fits and self.second.fits and all(map(short, (self.weights, self.bias, self.radius)))
+        return settings and (self.soft is None or self.soft.fits)
+
+    @property
+    def bound(self) -> int | None:
+        """Upper bound on |computed second - computed first| for all inputs within the radius; None unless it `fits`.
+
+        Proved as claim ROW of proofs/.
+        """
+        if not self.fits:
+            return None
+        size = prod(self.weights, self.radius) + self.bias
+        read = prod(self.weights, reads(self.soft, self.radius)) if self.soft else 0
+        # Both layers are compared with the exact convolution. The second sums tokens that are off by `read` in all.
+        first = prod(self.first.cost(self.first.terms), size) + self.first.lost
+        return read + first + (prod(self.second.cost(self.second.terms), size + read) + self.second.lost)
+
+    @property
+    def proved(self) -> Fraction | None:
+        """`bound` as a fraction; no certificate of these layers may state a smaller one."""
+        return None if self.bound is None else Fraction(self.bound, ONE)
+
+    def written(self) -> str:
+        """The row as one line of integers, as the proved program reads it."""
+        numbers = [1, self.weights, self.bias, self.radius, *astuple(self.first), *astuple(self.second)]
+        if self.soft is None:
+            return " ".join(map(str, [*numbers, 0]))
+        *scalars, softmax, mean, moves = (getattr(self.soft, name) for name in SoftHeads.__dataclass_fields__)
+        # The proved program has 2 built in (`few` in Rows.v); a row with 4 must not be written as if it were proved.
+        assert moves == 2
+        return " ".join(map(str, [*numbers, 1, *map(int, scalars), *astuple(softmax), *astuple(mean)]))
 
 
 def row(soft=None, weights=ONE):

@@ -87,14 +87,6 @@ CLAIM = Claim(
     not_shown="The error of a device's exponential, which is measured. What underflows in a fused kernel. Scores "
     "of real centres in arithmetic that flushes.",
     licenses={
-        "conv2attn.theory.bounds.softmax_error": Domain(
-            {
-                "keys": Integers(1, 2**17),
-                "format": ALL_FORMATS,
-                "score_error": Floats(2.0**-40, 1.0, zero=True),
-                "exp_ulps": ULPS,
-            }
-        ),
         "conv2attn.theory.bounds.computed_leak": Domain(
             {"alpha": Floats(2.0**-5, 1100.0), "dimensions": Integers(1, 3), "format": ALL_FORMATS, "exp_ulps": ULPS}
         ),

@@ -4,8 +4,9 @@ import copy
 import math
 
 import torch
+from softmax_rounding import softmax_error
 
-from conv2attn.theory.bounds import convolution_bound, softmax_error
+from conv2attn.theory.bounds import convolution_bound
 
 
 def convolve(conv, image, dtype=None):

@@ -19,8 +19,9 @@ import torch
 
 from conv2attn.theory.bounds import Arithmetic, Head
 from conv2attn.theory.bounds.by_key import heads_of_row
-from conv2attn.theory.bounds.row import OutputChannel, Setting
+from conv2attn.theory.bounds.row import Setting
 
+from ..ROW import OutputChannel
 from .sources import coqc
 
 HERE = Path(__file__).parent

@@ -6,13 +6,13 @@ from fractions import Fraction
 import torch
 from flint import arb, ctx
 from licences.cases import Licence, ball, exact, grid_of
+from softmax_rounding import softmax_error
 
 import proofs.D2 as D2
 import proofs.L2a as L2a
 import proofs.L2e as L2e
 from conv2attn.theory.basis import AttentionGrid, QuadraticSoftmax
 from conv2attn.theory.basis.operators.enumerated import radix
-from conv2attn.theory.bounds import softmax_error
 
 
 def heads_on_a_grid(centres, alphas, *geometry):

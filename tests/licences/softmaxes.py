@@ -111,25 +111,6 @@ def mean(terms, name):
     return FLOAT.growth(cut, terms, ball(roundoff), 1, cast)
 
 
-def weights_off(keys, name, score, ulps):
-    """The value of SOFT's formula; None where its conditions fail."""
-    inner, stored = numbers(name)
-    u, tiny, cast = arb(inner.unit_roundoff), arb(inner.smallest_normal), arb(stored.unit_roundoff)
-    d = ball(score).exp() * (1 + 2 * ball(ulps) * u) - 1
-    eta = (ball(ulps) + 1) * tiny + tiny * 2**24 * (2 * ball(score)).exp()
-    g = FLOAT.gamma(keys, u)
-    lost, v = (1 + g) * FLOAT.underflow(keys, tiny, keys, tiny, 0, 0), (1 + u) ** 2 * (1 + cast) - 1
-    if not (d + keys * eta <= 1 and g <= 1 and (1 - g) * (1 - d - keys * eta) > lost):
-        return None
-    return SOFT.softmax(keys, d, eta, g, lost, v, (1 + cast) * (3 + 2 * u) * tiny + tiny + stored.smallest_subnormal)
-
-
-def bounds_a_softmax(function, case):
-    with ctx.workprec(400):
-        found, proved = function(*case), weights_off(*case)
-        return found == math.inf if proved is None else just_above(found, proved)
-
-
 def sharper(head):
     """The sharpness by which the scores fall at least, of a centre beside a key too."""
     return ball(head.alpha) * (1 - 2 * ball(max(head.shifts)))
@@ -296,10 +277,6 @@ WRONG_BEYOND = {
 
 
 LICENCES = {
-    ("SOFT", "theory.bounds.softmax_error"): Licence(
-        bounds_a_softmax,
-        examples=100,
-    ),
     ("ROW", "theory.bounds.soft_mixing_bound"): Licence(
         bounds_a_soft_mean,
         examples=150,

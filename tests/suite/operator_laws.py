@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import singledispatch
 
 import torch
+from softmax_rounding import softmax_error
 from torch import Tensor
 
 from conv2attn.layers.attention import MultiHeadSelfAttention
@@ -27,7 +28,7 @@ from conv2attn.theory.basis import (
     output_sides,
     terms,
 )
-from conv2attn.theory.bounds import FORMATS, gamma, softmax_error
+from conv2attn.theory.bounds import FORMATS, gamma
 
 Law = Callable[[Operator, Sides, Tensor], None]
 FLOAT64_ROUNDOFF = FORMATS["float64"].unit_roundoff

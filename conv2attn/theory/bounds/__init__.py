@@ -32,11 +32,8 @@ from conv2attn.theory.bounds.premises import CentredPremises as CentredPremises
 from conv2attn.theory.bounds.premises import HeadPremises as HeadPremises
 from conv2attn.theory.bounds.premises import Missing as Missing
 from conv2attn.theory.bounds.premises import claims_under as claims_under
-from conv2attn.theory.bounds.row import OutputChannel as OutputChannel
 from conv2attn.theory.bounds.row import Setting as Setting
 from conv2attn.theory.bounds.row import SoftHeads as SoftHeads
-from conv2attn.theory.bounds.softmax_rounding import cut_mass, softmax_error
-from conv2attn.theory.bounds.softmax_rounding import weights_error as weights_error
 from conv2attn.theory.bounds.sum_rounding import RoundingBound, convolution_bound, gamma
 
 __all__ = [
@@ -53,7 +50,6 @@ __all__ = [
     "claims_of",
     "computed_leak",
     "convolution_bound",
-    "cut_mass",
     "difference_bound",
     "down",
     "exact_absolute_features",
@@ -69,7 +65,6 @@ __all__ = [
     "smallest_eigenvalue_at_least",
     "soft_mixing_bound",
     "soft_reading",
-    "softmax_error",
     "target_rounds_to_one_threshold",
     "up",
     "worst",

@@ -26,9 +26,9 @@ from conv2attn.theory.bounds.premises import (
     program_claim,
 )
 from conv2attn.theory.bounds.row import ONE, Setting, SoftHeads, as_integer
-from conv2attn.theory.bounds.softmax_rounding import CUT_BITS
 from conv2attn.theory.bounds.sum_rounding import RoundingBound, gamma
 
+CUT_BITS = 24  # only weights below the smallest normal number times 2^24 are cut: see `basis.cut_softmax`
 BLOCK = 32  # keys between two updates of the maximum in a fused kernel: torch has no kernel with fewer
 LEAST_ALPHA = 1e-5  # below this, thousands of terms would be added up
 NEAREST, FARTHEST, CHOICES = 4.0, 42.0, 16  # alpha r^2 of the first and last reach r tried, and about how many are

@@ -208,7 +208,7 @@ class SoftHeads:
 
     def key_error(self, axes: int) -> int:
         """The error of the exponentials as a fraction of their sum."""
-        # `softmax_error` takes the largest error of all scores, which grows with the grid. But a far key, whose score
+        # The largest error of all scores, for every key, would grow with the grid. But a far key, whose score
         # has a large error, has a small weight. So here a key counts by its own score -x:
         # (e^(c x) - 1) e^-x <= c x e^-((1 - c) x), which is c times a term of `spread`.
         # The error `score_lost` is common to all keys, and e^x <= 1 / (1 - x).
@@ -239,7 +239,7 @@ class SoftHeads:
 
     def off(self, axes: int) -> int:
         """The sum over keys of |computed weight - softmax weight|."""
-        # The formula of `softmax_rounding.weights_error` for the near keys; 1 / (1 - doubt) bounds its denominator. Far
+        # As of any softmax, for the near keys; 1 / (1 - doubt) bounds its denominator. Far
         # keys count by their weights, computed and true: these are small enough to need no relative error.
         s, d, count = self.softmax, self.key_error(axes), self.count(axes)
         # A reciprocal, a product and a cast for each weight, and the roundings of the sum that it is divided by.
@@ -263,10 +263,6 @@ class SoftHeads:
         for _ in range(self.axes):
             total += error(input_range + total)
         return total
-
-    def reads(self, input_range: int) -> int:
-        """|Computed mean of a head - the token at its nearest key|, for tokens up to this range."""
-        return 2 * prod(self.leak(self.axes), input_range) + self.mixing(input_range)
 
 
 @final
@@ -304,76 +300,6 @@ class ThetaSums:
         tail = prod(power_m, geom(step))
         spread += prod(prod(heads.square(heads.reach + 1), power_m), geom(4 * step))
         return cls(2 * (others + tail), 2 * spread, 2 * tail, step)
-
-
-@final
-@dataclass(frozen=True)
-class OutputChannel:
-    """One output channel of a convolution and of a layer of heads, and the radius of their inputs.
-
-    Args:
-        weights: sum of the channel's |weights|, over 2^256 as the next two.
-        bias: |bias|.
-        radius: the largest |input|.
-        first, second: how the convolution and the channel product of the heads are computed.
-        soft: the heads; None if they are exactly one-hot.
-    """
-
-    weights: int
-    bias: int
-    radius: int
-    first: Setting
-    second: Setting
-    soft: SoftHeads | None = None
-
-    @classmethod
-    def of(
-        cls,
-        weight_sum: Number,
-        bias: Number,
-        input_range: Number,
-        original: Setting,
-        converted: Setting,
-        heads: SoftHeads | None = None,
-    ) -> Self:
-        """The row of `bounds.difference_bound`, from the same arguments, each taken as an exact number."""
-        return cls(
-            as_integer(weight_sum), as_integer(abs(Fraction(bias))), as_integer(input_range), original, converted, heads
-        )
-
-    @property
-    def fits(self) -> bool:
-        settings = self.first.fits and self.second.fits and all(map(short, (self.weights, self.bias, self.radius)))
-        return settings and (self.soft is None or self.soft.fits)
-
-    @property
-    def bound(self) -> int | None:
-        """Upper bound on |computed second - computed first| for all inputs within the radius; None unless it `fits`.
-
-        Proved as claim ROW of proofs/.
-        """
-        if not self.fits:
-            return None
-        size = prod(self.weights, self.radius) + self.bias
-        read = prod(self.weights, self.soft.reads(self.radius)) if self.soft else 0
-        # Both layers are compared with the exact convolution. The second sums tokens that are off by `read` in all.
-        first = prod(self.first.cost(self.first.terms), size) + self.first.lost
-        return read + first + (prod(self.second.cost(self.second.terms), size + read) + self.second.lost)
-
-    @property
-    def proved(self) -> Fraction | None:
-        """`bound` as a fraction; no certificate of these layers may state a smaller one."""
-        return None if self.bound is None else Fraction(self.bound, ONE)
-
-    def written(self) -> str:
-        """The row as one line of integers, as the proved program reads it."""
-        numbers = [1, self.weights, self.bias, self.radius, *astuple(self.first), *astuple(self.second)]
-        if self.soft is None:
-            return " ".join(map(str, [*numbers, 0]))
-        *scalars, softmax, mean, moves = (getattr(self.soft, name) for name in SoftHeads.__dataclass_fields__)
-        # The proved program has 2 built in (`few` in Rows.v); a row with 4 must not be written as if it were proved.
-        assert moves == 2
-        return " ".join(map(str, [*numbers, 1, *map(int, scalars), *astuple(softmax), *astuple(mean)]))
 
 
 def short(x: int) -> bool:

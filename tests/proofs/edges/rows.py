@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from licences.domains import DOMAINS, cases, edges
 from licences.softmaxes import BEYOND, WRONG_BEYOND, bounds_a_soft_mean, plain_head, soft_head
+from softmax_rounding import softmax_error
 
 from conv2attn.theory.bounds import (
     FORMATS,
@@ -19,7 +20,6 @@ from conv2attn.theory.bounds import (
     ArithmeticPremises,
     Head,
     HeadPremises,
-    OutputChannel,
     RoundingBound,
     Setting,
     SoftHeads,
@@ -30,11 +30,11 @@ from conv2attn.theory.bounds import (
     leaked_mass,
     soft_mixing_bound,
     soft_reading,
-    softmax_error,
 )
 from conv2attn.theory.bounds.row import ONE, geom, prod
 from proofs.domain import FLAG
 from proofs.formal import extraction
+from proofs.ROW import OutputChannel, reads
 
 ALPHAS = (0.03, 0.5, 3.0, 5.0, 20.0, 46.0, 200.0)
 HOSTILE = (-(2**400) * ONE, -1, 2**1281, 2**2048 + 1, 2**14_000)
@@ -248,7 +248,7 @@ def test_a_bound_that_is_a_little_smaller_is_below_the_proved_one(part):
 
 @pytest.mark.parametrize(("coarse", "u"), [("tf32", 2.0**-11), ("bf32", 2.0**-8)])
 def test_means_of_numbers_that_are_cut_cost_what_is_cut(coarse, u):
-    fine, cut = (heads_of(20.0, 2, 12, kind).reads(ONE) / ONE for kind in ("float32", coarse))
+    fine, cut = (reads(heads_of(20.0, 2, 12, kind), ONE) / ONE for kind in ("float32", coarse))
     assert 4 * u <= cut - fine <= 5 * u
 
 

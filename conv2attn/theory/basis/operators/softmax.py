@@ -137,7 +137,7 @@ def cut_softmax(scores: Tensor) -> Tensor:
     Products with subnormal operands are up to 156 times slower on a CPU. A score is dropped if it is below the largest
     of its row by more than `-log(tiny MOST_KEYS)`, where `tiny` is the smallest normal number of the dtype. A remaining
     weight is then at least `tiny`. A dropped weight is at most `tiny MOST_KEYS`, which
-    `conv2attn.theory.bounds.cut_mass` counts.
+    `conv2attn.theory.bounds.soft_mixing_bound` counts.
     """
     # Which scores are dropped is a step function of slope 0. Without `detach` the largest score would get a gradient.
     floor = scores.detach().amax(-1, keepdim=True) - cut_depth(scores.dtype)

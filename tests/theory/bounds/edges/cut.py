@@ -5,11 +5,12 @@ import math
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from softmax_rounding import softmax_error
 
 from conv2attn.theory.basis import cut_softmax
 from conv2attn.theory.basis.operators import MOST_KEYS, cut_depth
-from conv2attn.theory.bounds import WITHOUT_THEOREM, cut_mass, softmax_error
-from conv2attn.theory.bounds.softmax_rounding import CUT_BITS
+from conv2attn.theory.bounds import accumulator_of
+from conv2attn.theory.bounds.by_key import CUT_BITS
 
 FORMATS = {torch.float32: "float32", torch.float64: "float64"}
 
@@ -17,8 +18,8 @@ FORMATS = {torch.float32: "float32", torch.float64: "float64"}
 def test_the_bound_speaks_of_the_depth_at_which_scores_are_cut():
     assert MOST_KEYS == 2**CUT_BITS
     for dtype, name in FORMATS.items():
-        assert math.isclose(cut_mass(1, name), math.exp(-cut_depth(dtype)), rel_tol=1e-12)
-        assert softmax_error(1, name).claims == {"SOFT", WITHOUT_THEOREM}
+        smallest = accumulator_of(name).smallest_normal
+        assert math.isclose(MOST_KEYS * smallest, math.exp(-cut_depth(dtype)), rel_tol=1e-12)
 
 
 @given(st.sampled_from([*FORMATS]), st.lists(st.floats(-900, 0, width=32), min_size=2, max_size=40))
@@ -28,7 +29,7 @@ def test_no_weight_is_subnormal_and_what_is_cut_is_within_the_bound(dtype, drawn
     tiny = torch.finfo(dtype).tiny
     assert bool(((weights == 0) | (weights >= tiny)).all())
     lost = whole[weights == 0].sum().item()
-    assert lost <= cut_mass(scores.shape[1], FORMATS[dtype]) + scores.shape[1] * 2.0**-1022
+    assert lost <= scores.shape[1] * (MOST_KEYS * tiny + 2.0**-1022)
     assert (weights.double() - whole).abs().sum().item() <= softmax_error(scores.shape[1], FORMATS[dtype])
 
 
