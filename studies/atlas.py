@@ -40,8 +40,7 @@ from conv2attn.span.attending import ask_attention
 from conv2attn.span.graded_facts import LayerFacts
 from conv2attn.span.graded_facts.effects import ReplacedBy
 from conv2attn.span.graded_facts.forced_runs import ByImage
-from conv2attn.span.graded_facts.replacement_maps import replacement
-from conv2attn.span.graded_facts.replacing import Replacing, share_lost, with_lost
+from conv2attn.span.graded_facts.replacing import Replacing, replacement, share_lost, with_lost
 from conv2attn.span.reading import rows_of_read
 
 SEED = 0  # of the untrained twins

@@ -126,7 +126,7 @@ MUTANTS = {
         f"{ARITHMETIC}::test_products_that_may_be_cut_are_counted_by_the_coarsest_setting",
     ),
     "rounded to nearest": Mutant(
-        "theory/bounds/directed.py", "return nearest if nearest >= exact else", "return nearest or", ALPHA
+        "theory/bounds/claimed.py", "return nearest if nearest >= exact else", "return nearest or", ALPHA
     ),
     "a leak by cancellation": Mutant(
         "theory/bounds/leak.py", "return odds / (1 + odds)", "return 1 - 1 / (1 + odds) * 1.0", LEAK
@@ -147,7 +147,7 @@ MUTANTS = {
         "theory/bounds/row.py", "power(self.cast, self.casts)", "power(self.cast, 0)", ROUNDING
     ),
     "half of the leak": Mutant(
-        "theory/bounds/layer_difference.py", "(2 * Fraction(leak)", "(Fraction(leak) / 4", DIFFERENCE
+        "theory/bounds/sum_rounding.py", "(2 * Fraction(leak)", "(Fraction(leak) / 4", DIFFERENCE
     ),
     "weights within a tolerance": Mutant(
         "equality/layers/exact_sums.py",

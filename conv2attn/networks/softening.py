@@ -23,7 +23,7 @@ from conv2attn.networks.conversion.network import Network
 from conv2attn.report import Document, Report, Table, counted, document
 from conv2attn.theory.basis import QuadraticSoftmax, isotropic
 from conv2attn.theory.bounds import convolution_bound, leaked_mass_diagonal, mixing_effect
-from conv2attn.theory.bounds.directed import up
+from conv2attn.theory.bounds.claimed import up
 
 SOFTENING_COLUMNS = ("layer", "alpha before", "alpha", "leak", "difference", "rounding", "measured")
 SOFTENING_SPARE = ("alpha before", "rounding", "leak")

@@ -11,8 +11,16 @@ from conv2attn.layers.theorem import Convolution
 from conv2attn.report import counted
 from conv2attn.span.attention_rows import ROUNDOFF, Array, AttentionRows, Limits, Whole
 from conv2attn.span.equations import Portion, Targets, kernel_targets, largest_rank, portions
-from conv2attn.span.least_squares import Factors, factored, split, triangular, widened
-from conv2attn.span.residuals import CANDIDATES, add_targets, rounded_up
+from conv2attn.span.least_squares import (
+    CANDIDATES,
+    Factors,
+    add_targets,
+    factored,
+    rounded_up,
+    split,
+    triangular,
+    widened,
+)
 from conv2attn.span.solver import NEAR_INTEGERS, Decision, decide_targets
 from conv2attn.span.span_report import Condition, ConditionName, Counting, Evidence, Target
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict

@@ -26,8 +26,7 @@ from conv2attn.networks.reading.sublayers import Sublayer, parts_of_matrices, su
 from conv2attn.span.attending import ask_attention
 from conv2attn.span.distillation_report import Distillation, DistilledLayer
 from conv2attn.span.graded_facts.forced_runs import ByImage, ForcedRuns, effect_of
-from conv2attn.span.graded_facts.replacement_maps import by_displacement, displacements
-from conv2attn.span.graded_facts.replacing import Replacing, batches_of, checked_labels
+from conv2attn.span.graded_facts.replacing import Replacing, batches_of, by_displacement, checked_labels, displacements
 from conv2attn.span.reading import rows_of_read
 from conv2attn.theory.basis import Sides
 

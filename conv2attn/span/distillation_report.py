@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Generic, final
 from conv2attn.networks.conversion.network import Network
 from conv2attn.report import Document, Notes, Report, Table, counted, document, gathered
 from conv2attn.span.graded_facts.effects import Effect
-from conv2attn.span.graded_facts.effects_document import value_and_error
+from conv2attn.span.graded_facts.facts_document import value_and_error
 from conv2attn.verdicts import Verdict
 
 COLUMNS = ("layer", "heads", "convolutions", "least cost")

@@ -21,8 +21,7 @@ from conv2attn.span.ends import bound_of_layer
 from conv2attn.span.equations import Targets, head_taps, kernel_targets, portions, shift_targets
 from conv2attn.span.grids import as_sides
 from conv2attn.span.layers import check_ours, read_layer
-from conv2attn.span.least_squares import factors_of
-from conv2attn.span.residuals import residuals_of
+from conv2attn.span.least_squares import factors_of, residuals_of
 from conv2attn.span.span_report import Condition
 from conv2attn.theory.basis import Weights
 from conv2attn.theory.bounds import Claimed

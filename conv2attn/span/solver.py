@@ -16,8 +16,7 @@ import numpy as np
 
 from conv2attn.span.attention_rows import Array, AttentionRows, Limits, Whole
 from conv2attn.span.equations import Portion, Targets, portions
-from conv2attn.span.least_squares import Factors, factors_of
-from conv2attn.span.residuals import remainders_of, residuals_of
+from conv2attn.span.least_squares import Factors, factors_of, remainders_of, residuals_of
 from conv2attn.span.weighing import (
     Coefficients,
     Dual,

@@ -3,8 +3,7 @@
 from conv2attn.lab.explore.captures import captured_layers
 from conv2attn.lab.explore.explored_layers import Explored, explored_layers
 from conv2attn.lab.explore.exploring import Page, explore, explore_page
-from conv2attn.lab.explore.moving import moving_picture
-from conv2attn.lab.explore.photo import explored_photo, photo_picture
+from conv2attn.lab.explore.pictures import explored_photo, moving_picture, photo_picture
 
 __all__ = [
     "Explored",

@@ -2,9 +2,8 @@
 
 from conv2attn.networks.positions.from_parameters import ATTENDS as ATTENDS
 from conv2attn.networks.positions.from_parameters import LayerAttention as LayerAttention
-from conv2attn.networks.positions.from_parameters import position_attention
-from conv2attn.networks.positions.position_attention import PositionAttention, Unread
-from conv2attn.networks.positions.position_attention import leading_note as leading_note
-from conv2attn.networks.positions.position_attention import windows_note as windows_note
+from conv2attn.networks.positions.from_parameters import PositionAttention, Unread, position_attention
+from conv2attn.networks.positions.from_parameters import leading_note as leading_note
+from conv2attn.networks.positions.from_parameters import windows_note as windows_note
 
 __all__ = ["PositionAttention", "Unread", "position_attention"]

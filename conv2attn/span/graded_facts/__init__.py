@@ -4,7 +4,7 @@ from conv2attn.span.graded_facts.facts import Compared, Errors, HeadFacts, Heads
 from conv2attn.span.graded_facts.measures import error_of
 from conv2attn.span.graded_facts.named_facts import Curve, Fact
 from conv2attn.span.graded_facts.nearest import nearest_convolutions
-from conv2attn.span.graded_facts.replacement_maps import replacement
+from conv2attn.span.graded_facts.replacing import replacement
 from conv2attn.span.graded_facts.sums import sums_of
 
 __all__ = [

@@ -5,7 +5,7 @@ from typing import Literal
 from conv2attn.report.result import Part
 
 ReplacedBy = Literal["position", "shift", "mean", "uniform"]
-"""The map that replaces the attention of a head: see `conv2attn.span.graded_facts.replacement_maps`."""
+"""The map that replaces the attention of a head: see `conv2attn.span.graded_facts.replacing`."""
 NOT_REPLACED = "its heads were not replaced: "
 """The beginning of the note on a layer whose heads could not be replaced, before the reason."""
 

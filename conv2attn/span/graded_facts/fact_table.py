@@ -10,7 +10,7 @@ import numpy as np
 
 from conv2attn.span.graded_facts.facts import KIND_RULES, ConvolutionFact, LayerFacts
 from conv2attn.span.graded_facts.measures import Estimate
-from conv2attn.span.graded_facts.named_facts import Curve, Fact
+from conv2attn.span.graded_facts.named_facts import Curve, Fact, SummedHead
 from conv2attn.span.graded_facts.patterns import (
     REDUNDANT,
     anisotropy,
@@ -21,7 +21,6 @@ from conv2attn.span.graded_facts.patterns import (
     overlap,
     vertical,
 )
-from conv2attn.span.graded_facts.summed_head import SummedHead
 from conv2attn.span.graded_facts.sums import Sums
 
 

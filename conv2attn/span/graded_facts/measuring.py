@@ -40,10 +40,10 @@ from conv2attn.span.graded_facts.measures import (
     shares,
     spanned,
 )
+from conv2attn.span.graded_facts.named_facts import SummedHead
 from conv2attn.span.graded_facts.nearest import nearest_convolutions
 from conv2attn.span.graded_facts.patterns import coverage, of_patterns, redundant_pairs
 from conv2attn.span.graded_facts.replacing import Replacing
-from conv2attn.span.graded_facts.summed_head import SummedHead
 from conv2attn.span.graded_facts.sums import Sums, kernel, sums_of
 from conv2attn.span.reading import rows_of_read
 

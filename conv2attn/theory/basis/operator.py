@@ -1,7 +1,8 @@
-"""The base of all families of token-mixing operators: the properties that engines and checks read."""
+"""Families of token-mixing operators: their properties, which engines and checks read, and the rules that compute."""
 
 import operator
 from dataclasses import fields, is_dataclass, replace
+from functools import singledispatch
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 import torch
@@ -11,7 +12,7 @@ from conv2attn.errors import UnsupportedError
 from conv2attn.theory.basis.numbers import HeadNumbers
 
 if TYPE_CHECKING:
-    from conv2attn.theory.basis.grid import AttentionGrid
+    from conv2attn.theory.basis.grid import AttentionGrid, Offset, Sides
 
 Value = TypeVar("Value")
 
@@ -123,3 +124,66 @@ def moved_to(value: Value, device: torch.device | str) -> Value:
         same = all(there[name] is part for name, part in parts.items())
         moved = value if same else replace(moved, **there)
     return value if isinstance(value, tuple) and all(map(operator.is_, moved, value)) else moved
+
+
+def without_rule(question: str, operator: object) -> UnsupportedError:
+    """The error for a family that has no rule for a function."""
+    return UnsupportedError(
+        "C2A110",
+        f"{question} has no rule for {type(operator).__name__}",
+        f"Register a rule for {question}, or pass the operator as Dense.",
+    )
+
+
+@singledispatch
+def terms(operator: object) -> int:
+    """Number of operators `P_k` in the family."""
+    raise without_rule("terms", operator)
+
+
+@singledispatch
+def output_sides(operator: object, sides: "Sides") -> "Sides":
+    """Sides of the grid that `operator` maps a grid with these `sides` to."""
+    raise without_rule("output_sides", operator)
+
+
+@singledispatch
+def as_matrix(operator: object, sides: "Sides") -> Tensor:
+    """The token-mixing matrices on a grid: float64, on the CPU, (terms, queries, keys)."""
+    raise without_rule("as_matrix", operator)
+
+
+@singledispatch
+def apply(operator: object, image: Tensor, sides: "Sides") -> Tensor:
+    """Each `P_k` applied to `image` (..., *sides): (terms, ..., *queries); by the matrix where a family has no rule."""
+    raise without_rule("apply", operator)
+
+
+@apply.register(Operator)
+def _(operator: Operator, image: Tensor, sides: "Sides") -> Tensor:
+    matrix, queries = as_matrix(operator, sides).to(image), output_sides(operator, sides)
+    return torch.einsum("...k,tqk->t...q", image.flatten(-len(sides)), matrix).unflatten(-1, queries)
+
+
+@singledispatch
+def combine(operator: object, images: Tensor, sides: "Sides") -> Tensor:
+    """`sum_k P_k x_k` for images (terms, ..., *sides): (..., *queries); by the matrix where a family has no rule."""
+    raise without_rule("combine", operator)
+
+
+@combine.register(Operator)
+def _(operator: Operator, images: Tensor, sides: "Sides") -> Tensor:
+    matrix, queries = as_matrix(operator, sides).to(images), output_sides(operator, sides)
+    return torch.einsum("t...k,tqk->...q", images.flatten(-len(sides)), matrix).unflatten(-1, queries)
+
+
+@singledispatch
+def offsets(operator: Operator) -> "tuple[Offset, ...]":
+    """The offset of the target of each operator: that of a shift, and the pixel nearest to the finite centre of a head.
+
+    Raises:
+        UnsupportedError: the family has no targets that are the same for every query (C2A110).
+    """
+    if operator.centers is None:
+        raise without_rule("offsets", operator)
+    return tuple(tuple(round(x) for x in center) for center in operator.centers.tolist())

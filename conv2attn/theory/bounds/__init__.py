@@ -3,16 +3,11 @@
 No function here takes a tensor. Formats are named as torch names its dtypes, plus tf32 and bf32.
 """
 
-from conv2attn.theory.bounds.absolute_scores import absolute_score_error, exact_absolute_features
-from conv2attn.theory.bounds.arithmetic import Arithmetic, worst
 from conv2attn.theory.bounds.by_key import Head, soft_mixing_bound, soft_reading
 from conv2attn.theory.bounds.by_key import any_mean_bound as any_mean_bound
 from conv2attn.theory.bounds.by_key import heads_of_row as heads_of_row
 from conv2attn.theory.bounds.by_key import score_errors as score_errors
-from conv2attn.theory.bounds.claimed import WITHOUT_THEOREM, Claimed, claims_of
-from conv2attn.theory.bounds.covariance import is_positive_definite as is_positive_definite
-from conv2attn.theory.bounds.covariance import smallest_eigenvalue_at_least
-from conv2attn.theory.bounds.directed import down, up
+from conv2attn.theory.bounds.claimed import WITHOUT_THEOREM, Claimed, claims_of, down, up
 from conv2attn.theory.bounds.dyadic import integer_matrix as integer_matrix
 from conv2attn.theory.bounds.dyadic import over_power_of_two as over_power_of_two
 from conv2attn.theory.bounds.formats import EXP_ULPS, FORMATS, Format, format_of, integer_budget
@@ -25,8 +20,9 @@ from conv2attn.theory.bounds.hard import (
     one_hot_threshold,
     target_rounds_to_one_threshold,
 )
-from conv2attn.theory.bounds.layer_difference import difference_bound, mixing_effect
-from conv2attn.theory.bounds.leak import leak_reached, leaked_mass, leaked_mass_diagonal
+from conv2attn.theory.bounds.leak import is_positive_definite as is_positive_definite
+from conv2attn.theory.bounds.leak import leak_reached, leaked_mass, leaked_mass_diagonal, smallest_eigenvalue_at_least
+from conv2attn.theory.bounds.premises import Arithmetic, worst
 from conv2attn.theory.bounds.premises import ArithmeticPremises as ArithmeticPremises
 from conv2attn.theory.bounds.premises import CentredPremises as CentredPremises
 from conv2attn.theory.bounds.premises import HeadPremises as HeadPremises
@@ -34,7 +30,15 @@ from conv2attn.theory.bounds.premises import Missing as Missing
 from conv2attn.theory.bounds.premises import claims_under as claims_under
 from conv2attn.theory.bounds.row import Setting as Setting
 from conv2attn.theory.bounds.row import SoftHeads as SoftHeads
-from conv2attn.theory.bounds.sum_rounding import RoundingBound, convolution_bound, gamma
+from conv2attn.theory.bounds.sum_rounding import (
+    RoundingBound,
+    absolute_score_error,
+    convolution_bound,
+    difference_bound,
+    exact_absolute_features,
+    gamma,
+    mixing_effect,
+)
 
 __all__ = [
     "EXP_ULPS",

@@ -12,13 +12,12 @@ from typing import final
 
 from flint import arb, ctx
 
-from conv2attn.theory.bounds.arithmetic import Arithmetic
-from conv2attn.theory.bounds.claimed import WITHOUT_THEOREM, Claimed, claims_of
-from conv2attn.theory.bounds.directed import BALL_PRECISION, down, positive_ball, up
+from conv2attn.theory.bounds.claimed import BALL_PRECISION, WITHOUT_THEOREM, Claimed, claims_of, down, positive_ball, up
 from conv2attn.theory.bounds.formats import accumulator_of, format_of, storage_of
 from conv2attn.theory.bounds.hard import computed_leak
 from conv2attn.theory.bounds.leak import leaked_mass_diagonal
 from conv2attn.theory.bounds.premises import (
+    Arithmetic,
     ArithmeticPremises,
     CentredPremises,
     HeadPremises,

@@ -6,8 +6,7 @@ from functools import lru_cache
 from flint import arb, ctx
 
 from conv2attn.errors import AlphaError
-from conv2attn.theory.bounds.claimed import WITHOUT_THEOREM, Claimed
-from conv2attn.theory.bounds.directed import BALL_PRECISION, positive_ball, up
+from conv2attn.theory.bounds.claimed import BALL_PRECISION, WITHOUT_THEOREM, Claimed, positive_ball, up
 from conv2attn.theory.bounds.formats import Format, accumulator_of, format_of, storage_of
 from conv2attn.theory.bounds.leak import lattice_rivals
 from conv2attn.theory.bounds.sum_rounding import RoundingBound, convolution_bound, gamma

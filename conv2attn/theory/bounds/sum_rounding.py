@@ -1,12 +1,15 @@
-"""Rounding of sums of products: of a convolution, and of the channel product of an attention layer."""
+"""Rounding of sums of products: of a convolution, of a layer beside it, and of scores from absolute features."""
 
+import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import final
 
+from flint import arb, ctx
+
 from conv2attn.errors import UsageError
-from conv2attn.theory.bounds.claimed import Claimed
-from conv2attn.theory.bounds.directed import up
+from conv2attn.theory.bounds.claimed import BALL_PRECISION, WITHOUT_THEOREM, Claimed, claims_of, up
+from conv2attn.theory.bounds.formats import accumulator_of, format_of
 from conv2attn.theory.bounds.row import LONGEST_LOOP, MOST_CAST, ONE, Setting
 
 
@@ -93,3 +96,125 @@ def convolution_bound(
     # The proved program computes the bound, and not a second formula in floats: two would have to be kept equal.
     factor, lost = setting.cost(setting.terms), setting.lost
     return RoundingBound(up(Fraction(factor, ONE)), up(Fraction(lost, ONE)), frozenset({"FLOAT"}))
+
+
+EXACT_MIXING = RoundingBound(0.0, 0.0)
+PARTS = ("factor", "absolute")
+
+
+def mixing_effect(leak: float, input_range: float, mixing: RoundingBound = EXACT_MIXING) -> Claimed:
+    """Upper bound on |what a head reads - the target's value|, for inputs (padding included) within +-input_range.
+
+    sum_k p_k x_k - x_t = sum over k != t of p_k (x_k - x_t). That is at most leak (max x - min x), hence at most
+    2 leak input_range. The rounding of weights and mean comes on top.
+
+    Args:
+        leak: off-target weight in real arithmetic, as from `leaked_mass`. Pass 0 beside `hard_mixing_bound`, which
+            includes it.
+        mixing: rounding of the head's weighted mean: `hard_mixing_bound` or `soft_mixing_bound`.
+    Source: proof of Cordonnier et al. 2020, Theorem 1, with Lemma 2's limit replaced by the leak.
+    """
+    for name, value in (
+        ("leak", leak),
+        ("input_range", input_range),
+        *((part, getattr(mixing, part)) for part in PARTS),
+    ):
+        _non_negative(name, value)
+    # Fractions hold the floats exactly, so the only rounding is the last one, and it goes up.
+    radius = Fraction(input_range)
+    effect = up(radius * (2 * Fraction(leak) + Fraction(mixing.factor)) + Fraction(mixing.absolute))
+    return Claimed(effect, claims_of(leak, mixing) | {"T1"})
+
+
+def difference_bound(
+    weight_sum: float,
+    bias: float,
+    input_range: float,
+    original: RoundingBound,
+    converted: RoundingBound,
+    leak: float = 0.0,
+    mixing: RoundingBound = EXACT_MIXING,
+) -> Claimed:
+    """Upper bound on |converted - original| in one output channel, both computed, for all finite |x| <= input_range.
+
+    Let M = S r + |b|, and e the `mixing_effect`. Three parts add up: S e for what the heads read, f1 M + a1 for the
+    rounding of the original, and f2 (M + S e) + a2 for that of the converted layer, whose tokens reach r + e.
+
+    Args:
+        weight_sum: S, the sum of |w| over all weights of this output channel, not rounded down.
+        bias: b of this channel; its sign does not matter.
+        input_range: r.
+        original, converted: `convolution_bound` of each layer as it is evaluated.
+        leak, mixing: see `mixing_effect`; with several heads, the largest.
+    Returns:
+        The bound, rounded up.
+    Raises:
+        UsageError: an argument is negative or not finite.
+    """
+    _non_negative("weight_sum", weight_sum)
+    _non_negative("|bias|", abs(bias))
+    for bound in (original, converted):
+        for part in PARTS:
+            _non_negative(part, getattr(bound, part))
+    effect = mixing_effect(leak, input_range, mixing)
+    # Fractions of the floats, so that only the last step rounds, and upwards.
+    read = Fraction(weight_sum) * Fraction(effect)
+    size = Fraction(weight_sum) * Fraction(input_range) + abs(Fraction(bias))
+    rounding = Fraction(original.factor) * size + Fraction(converted.factor) * (size + read)
+    difference = up(read + rounding + Fraction(original.absolute) + Fraction(converted.absolute))
+    claims = claims_of(original, converted, leak, mixing)
+    # SOFT (Statements.v) is about the layer as a whole. It may be named only if every part of it rests on a theorem.
+    soft = ({"T1"} if WITHOUT_THEOREM in claims else {"T1", "SOFT"}) if effect else set[str]()
+    return Claimed(difference, claims | {"FLOAT"} | soft)
+
+
+def _non_negative(name: str, value: float) -> None:
+    if not 0 <= value < float("inf"):
+        raise UsageError(
+            "C2A001", f"{name}={value!r} is not a finite number of at least 0", "Pass a finite number of at least 0."
+        )
+
+
+def exact_absolute_features(alpha: float, largest_coordinate: int, dimensions: int, format_name: str) -> bool:
+    """Whether every feature and every score is computed without any rounding, in any order of summation.
+
+    For alpha a power of two and n = `dimensions` axes. Features are alpha times integers up to 2 L, and integers up to
+    n L^2. Partial sums of a score are alpha times integers up to 2 n L^2 + n L^2. An integer up to 2^p fits a
+    significand of p bits: the features that of the format, the sums that of the accumulator. Alpha must neither
+    overflow nor underflow.
+
+    Returns:
+        True is a proof. False claims nothing; it is returned for every alpha that is not a power of two.
+    """
+    form, inner = format_of(format_name), accumulator_of(format_name)
+    if math.frexp(alpha)[0] != 0.5 or largest_coordinate < 0:
+        return False
+    squares = dimensions * largest_coordinate**2
+    # 2 L needs no check of its own. It exceeds n L^2 only for n = L = 1, and 2 fits every significand.
+    return (
+        squares <= 1 << form.precision
+        # Every partial sum is then an integer times a power of two that the accumulator holds, whatever the order.
+        and 3 * squares <= 1 << inner.precision
+        and form.smallest_normal <= alpha <= form.largest / max(1, 2 * largest_coordinate)
+        and alpha <= inner.largest / max(1, 3 * squares)
+    )
+
+
+def absolute_score_error(alpha: float, largest_coordinate: float, dimensions: int, format_name: str) -> Claimed:
+    """Upper bound on |computed score - score| for any alpha of the format and any real centre with |c_i| <= L.
+
+    The two features of each of the n + 1 products pass at most four roundings together: c, times alpha, and their
+    casts, or |k|^2. In tf32 and bf32 they pass two truncations, which count twice, and two much smaller roundings. Then
+    comes a dot product of n + 1 terms, whose absolute values add up to at most 3 n alpha L^2.
+
+    Returns:
+        The bound, rounded up. Two scores differ by at most twice this from their true difference.
+    Holds without overflow or underflow. Source: Higham 2002, Lemma 3.1 and Eq. 3.5.
+    """
+    with ctx.workprec(BALL_PRECISION):
+        # Gamma of 5, not of 4: the fifth covers the two float32 roundings beside the truncations of tf32 and bf32.
+        features = 1 + arb(gamma(5, format_of(format_name).unit_roundoff))
+        # The error is relative to the sum of absolute values, not to the score: the terms cancel near the target.
+        relative = features * (1 + arb(gamma(dimensions + 1, accumulator_of(format_name).unit_roundoff))) - 1
+        error = up(3 * dimensions * relative * arb(alpha) * arb(largest_coordinate) ** 2)
+        return Claimed(error, {WITHOUT_THEOREM})

@@ -11,7 +11,7 @@ from attentions import LINE, OFFSETS, hard, soft
 from conv2attn import check_span
 from conv2attn.span import read_array, shift_targets
 from conv2attn.span.equations import portions
-from conv2attn.span.residuals import residuals_of
+from conv2attn.span.least_squares import residuals_of
 from conv2attn.span.span_document import RESIDUAL_LEGEND, layout, picture
 from conv2attn.verdicts import Verdict
 

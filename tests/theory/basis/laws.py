@@ -211,7 +211,7 @@ def test_a_law_rejects_an_operator_that_is_not_its_matrix(monkeypatch):
 
 
 def test_a_law_rejects_factors_in_the_wrong_order(monkeypatch):
-    monkeypatch.setattr("conv2attn.theory.basis.operators.product.reversed", lambda items: items, raising=False)
+    monkeypatch.setattr("conv2attn.theory.basis.operators.combination.reversed", lambda items: items, raising=False)
     with pytest.raises(AssertionError):
         composition_multiplies(Sites((2,), (0,), (0,)), (4,), torch.arange(4.0, dtype=torch.float64))
 

@@ -1,16 +1,15 @@
 """Families of token-mixing operators, and the rules (`as_matrix`, `apply`, ...) that every family has."""
 
+from conv2attn.theory.basis.operator import apply, as_matrix, combine, offsets, output_sides, terms
 from conv2attn.theory.basis.operators import geometry  # noqa: F401 -- its rules for paddings and sites
-from conv2attn.theory.basis.operators.combination import Combination, Concatenation
+from conv2attn.theory.basis.operators.combination import Combination, Composition, Concatenation
 from conv2attn.theory.basis.operators.content import ContentSoftmax
 from conv2attn.theory.basis.operators.enumerated import EnumeratedSoftmax
 from conv2attn.theory.basis.operators.generalised import GeneralisedSoftmax
 from conv2attn.theory.basis.operators.learned import LearnedSoftmax
 from conv2attn.theory.basis.operators.pattern import Pattern, inner_products, weighted_sum
 from conv2attn.theory.basis.operators.polynomials import Chebyshev, Powers
-from conv2attn.theory.basis.operators.product import Composition
 from conv2attn.theory.basis.operators.quadratic import Centered, QuadraticSoftmax, isotropic
-from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, offsets, output_sides, terms
 from conv2attn.theory.basis.operators.shift import Shift, causal_shifts
 from conv2attn.theory.basis.operators.sinusoidal import SinusoidalSoftmax
 from conv2attn.theory.basis.operators.softmax import MOST_KEYS, Positions, cut_depth, cut_softmax

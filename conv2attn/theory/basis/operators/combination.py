@@ -1,6 +1,8 @@
-"""Families made of families: all their terms side by side, and linear combinations of their terms."""
+"""Families made of families: their products, their terms side by side, and linear combinations of their terms."""
 
+import math
 from dataclasses import dataclass
+from functools import reduce
 from typing import final
 
 import torch
@@ -8,8 +10,7 @@ from torch import Tensor
 
 from conv2attn.errors import GeometryError
 from conv2attn.theory.basis.grid import Sides
-from conv2attn.theory.basis.operator import Operator
-from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, output_sides, terms
+from conv2attn.theory.basis.operator import Operator, apply, as_matrix, combine, output_sides, terms
 
 
 @final
@@ -107,3 +108,50 @@ def _(operator: Combination, images: Tensor, sides: Sides) -> Tensor:
     # sum_h (sum_k c_hk A_k) x_h = sum_k A_k (sum_h c_hk x_h): the images are summed first, so each A_k is applied once.
     spread = torch.einsum("ht,h...->t...", operator.coefficients.to(images), images)
     return combine(operator.family, spread, sides)
+
+
+@final
+@dataclass(frozen=True)
+class Composition(Operator):
+    """The products of the factors' operators, written as matrices are: the last factor is applied first.
+
+    Its terms are all combinations of one term per factor; those of the first factor change slowest.
+    """
+
+    factors: tuple[Operator, ...]
+
+
+@terms.register
+def _(operator: Composition) -> int:
+    return math.prod(map(terms, operator.factors))
+
+
+@output_sides.register
+def _(operator: Composition, sides: Sides) -> Sides:
+    return reduce(lambda s, factor: output_sides(factor, s), reversed(operator.factors), sides)
+
+
+@as_matrix.register
+def _(operator: Composition, sides: Sides) -> Tensor:
+    product = torch.eye(math.prod(sides), dtype=torch.float64)[None]
+    for factor in reversed(operator.factors):
+        product = (as_matrix(factor, sides)[:, None] @ product).flatten(0, 1)
+        sides = output_sides(factor, sides)
+    return product
+
+
+@apply.register
+def _(operator: Composition, image: Tensor, sides: Sides) -> Tensor:
+    image = image[None]
+    for factor in reversed(operator.factors):
+        image, sides = apply(factor, image, sides).flatten(0, 1), output_sides(factor, sides)
+    return image
+
+
+@combine.register
+def _(operator: Composition, images: Tensor, sides: Sides) -> Tensor:
+    for factor in reversed(operator.factors):
+        groups = images.unflatten(0, (-1, terms(factor)))
+        images = torch.stack([combine(factor, group, sides) for group in groups])
+        sides = output_sides(factor, sides)
+    return images[0]

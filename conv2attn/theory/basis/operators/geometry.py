@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.theory.basis.grid import AttentionGrid, Sides, Sites
-from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, output_sides, terms
+from conv2attn.theory.basis.operator import apply, as_matrix, combine, output_sides, terms
 from conv2attn.theory.basis.padding import Padding
 
 

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from conv2attn.theory.basis.grid import AttentionGrid, Sides, Sites
 from conv2attn.theory.basis.numbers import HeadNumbers
-from conv2attn.theory.basis.operator import Operator, moved_to
-from conv2attn.theory.basis.operators.rules import apply
+from conv2attn.theory.basis.operator import Operator, apply, moved_to
 from conv2attn.theory.basis.operators.softmax import Positions, additive_scores, cut_softmax
 
 

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from conv2attn.errors import GeometryError
 from conv2attn.theory.basis.grid import AttentionGrid, Offset, Sides, Sites
-from conv2attn.theory.basis.operator import Operator
-from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, offsets, output_sides, terms
+from conv2attn.theory.basis.operator import Operator, apply, as_matrix, combine, offsets, output_sides, terms
 from conv2attn.theory.basis.padding import Padding
 
 

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.theory.basis.grid import AttentionGrid, Sides, Sites
-from conv2attn.theory.basis.operator import Operator, moved_to
-from conv2attn.theory.basis.operators.rules import as_matrix, output_sides, terms
+from conv2attn.theory.basis.operator import Operator, as_matrix, moved_to, output_sides, terms
 
 MOST_KEYS = 2**24  # a row with more keys than this may hold subnormal weights, which are slow and not wrong
 

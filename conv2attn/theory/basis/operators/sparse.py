@@ -9,9 +9,8 @@ from torch import Tensor
 
 from conv2attn.errors import GeometryError
 from conv2attn.theory.basis.grid import Sides
-from conv2attn.theory.basis.operator import Operator, moved_to
+from conv2attn.theory.basis.operator import Operator, apply, as_matrix, combine, moved_to, output_sides, terms
 from conv2attn.theory.basis.operators.pattern import Pattern, weighted_sum
-from conv2attn.theory.basis.operators.rules import apply, as_matrix, combine, output_sides, terms
 
 
 @final

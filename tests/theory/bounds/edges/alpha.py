@@ -16,7 +16,7 @@ from conv2attn.theory.bounds import (
     target_rounds_to_one_threshold,
     up,
 )
-from conv2attn.theory.bounds.directed import BALL_PRECISION
+from conv2attn.theory.bounds.claimed import BALL_PRECISION
 
 DTYPES = {name: getattr(torch, name) for name, form in FORMATS.items() if not form.cuts}
 SIDES = (7, 5)
