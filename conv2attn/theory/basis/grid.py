@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from conv2attn.errors import GeometryError
+from conv2attn.theory.basis.operator import Offset as Offset
 from conv2attn.theory.basis.operator import Operator
-
-Sides = tuple[int, ...]
-Offset = tuple[int, ...]
+from conv2attn.theory.basis.operator import Sides as Sides
 
 
 @final

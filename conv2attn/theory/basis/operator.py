@@ -12,8 +12,10 @@ from conv2attn.errors import UnsupportedError
 from conv2attn.theory.basis.numbers import HeadNumbers
 
 if TYPE_CHECKING:
-    from conv2attn.theory.basis.grid import AttentionGrid, Offset, Sides
+    from conv2attn.theory.basis.grid import AttentionGrid
 
+Offset = tuple[int, ...]
+Sides = tuple[int, ...]
 Value = TypeVar("Value")
 
 
@@ -142,43 +144,43 @@ def terms(operator: object) -> int:
 
 
 @singledispatch
-def output_sides(operator: object, sides: "Sides") -> "Sides":
+def output_sides(operator: object, sides: Sides) -> Sides:
     """Sides of the grid that `operator` maps a grid with these `sides` to."""
     raise without_rule("output_sides", operator)
 
 
 @singledispatch
-def as_matrix(operator: object, sides: "Sides") -> Tensor:
+def as_matrix(operator: object, sides: Sides) -> Tensor:
     """The token-mixing matrices on a grid: float64, on the CPU, (terms, queries, keys)."""
     raise without_rule("as_matrix", operator)
 
 
 @singledispatch
-def apply(operator: object, image: Tensor, sides: "Sides") -> Tensor:
+def apply(operator: object, image: Tensor, sides: Sides) -> Tensor:
     """Each `P_k` applied to `image` (..., *sides): (terms, ..., *queries); by the matrix where a family has no rule."""
     raise without_rule("apply", operator)
 
 
-@apply.register(Operator)
-def _(operator: Operator, image: Tensor, sides: "Sides") -> Tensor:
+@apply.register
+def _(operator: Operator, image: Tensor, sides: Sides) -> Tensor:
     matrix, queries = as_matrix(operator, sides).to(image), output_sides(operator, sides)
     return torch.einsum("...k,tqk->t...q", image.flatten(-len(sides)), matrix).unflatten(-1, queries)
 
 
 @singledispatch
-def combine(operator: object, images: Tensor, sides: "Sides") -> Tensor:
+def combine(operator: object, images: Tensor, sides: Sides) -> Tensor:
     """`sum_k P_k x_k` for images (terms, ..., *sides): (..., *queries); by the matrix where a family has no rule."""
     raise without_rule("combine", operator)
 
 
-@combine.register(Operator)
-def _(operator: Operator, images: Tensor, sides: "Sides") -> Tensor:
+@combine.register
+def _(operator: Operator, images: Tensor, sides: Sides) -> Tensor:
     matrix, queries = as_matrix(operator, sides).to(images), output_sides(operator, sides)
     return torch.einsum("t...k,tqk->...q", images.flatten(-len(sides)), matrix).unflatten(-1, queries)
 
 
 @singledispatch
-def offsets(operator: Operator) -> "tuple[Offset, ...]":
+def offsets(operator: Operator) -> tuple[Offset, ...]:
     """The offset of the target of each operator: that of a shift, and the pixel nearest to the finite centre of a head.
 
     Raises:
