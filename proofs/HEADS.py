@@ -41,7 +41,7 @@ CLAIM = Claim(
     not_shown="Heads that look beyond the neighbourhood and cancel there; that the alternative of the linear programme "
     "(Gordan: some x, or some y >= 0, y != 0 on the non-zero taps with y'W = 0) is complete, which is classical.",
     licenses={
-        "conv2attn.layers.theorem.fewest_heads": Domain(
+        "conv2attn.proofs.fewest_heads": Domain(
             {
                 "kernel": Many(Integers(1, 6), 1, 2),
                 "d_out": Integers(1, 3),

@@ -41,6 +41,13 @@ def report(names: Sequence[str] = (), formal: bool = False) -> ProofReport:
     return report_on([load(name, CLAIMS) for name in names or CLAIMS], formal, detailed=bool(names))
 
 
+def fewest_heads(convolution: Any) -> Any:
+    """The smallest numbers of heads that express a convolution, with a construction: see `proofs.fewest`."""
+    from .fewest import fewest_heads as construct  # it imports torch
+
+    return construct(convolution)
+
+
 def explain(claim: str, width: int = 80) -> str:
     """What a claim says, its premises, its theorems in Coq, their axioms and the command that checks it.
 

@@ -109,7 +109,7 @@ LICENCES = {
         answers("per-query"),
         shape=heads_on_a_line,
     ),
-    ("HEADS", "layers.theorem.fewest_heads"): Licence(
+    ("HEADS", "proofs.fewest_heads"): Licence(
         are_needed,
         examples=80,
         shape=convolution,

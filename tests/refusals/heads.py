@@ -23,9 +23,9 @@ from conv2attn import (
 )
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.layers.attention import Encoding
-from conv2attn.layers.theorem import fewest_heads
 from conv2attn.span import distil
 from conv2attn.theory.basis import Padding, Sites
+from proofs import fewest_heads
 
 TWICE, EVERYWHERE = Padding((1, 1), (1, 1), spacing=(2, 1)), Sites.everywhere(2)
 META, INFINITE = convert(nn.Conv2d(3, 4, 3)).to("meta"), nn.Conv2d(1, 1, 3)

@@ -4,21 +4,19 @@ from conv2attn.layers.framework import to_torch
 from conv2attn.layers.theorem.construction import attention_for
 from conv2attn.layers.theorem.convolution import STOCK, Convolution, has_own_forward, read_convolution
 from conv2attn.layers.theorem.deformable import deformable_as_attention
-from conv2attn.layers.theorem.fewest import FewestHeads, as_convolution, combinations, fewest_heads, tap_matrix
 from conv2attn.layers.theorem.modules import convolution_of, module_of
+from conv2attn.layers.theorem.tap_matrix import as_convolution, combinations, tap_matrix
 from conv2attn.theory.basis import as_basis
 
 __all__ = [
     "STOCK",
     "Convolution",
-    "FewestHeads",
     "as_basis",
     "as_convolution",
     "attention_for",
     "combinations",
     "convolution_of",
     "deformable_as_attention",
-    "fewest_heads",
     "has_own_forward",
     "module_of",
     "read_convolution",

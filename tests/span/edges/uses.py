@@ -16,9 +16,10 @@ from torch import nn
 
 import conv2attn
 from conv2attn import check_span, convert, express
-from conv2attn.layers.theorem import fewest_heads, read_convolution
+from conv2attn.layers.theorem import read_convolution
 from conv2attn.span import expression
 from conv2attn.verdicts import Verdict
+from proofs import fewest_heads
 
 
 def integers(module):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from conv2attn.errors import GeometryError
 from conv2attn.theory.basis.grid import AttentionGrid
-from conv2attn.theory.basis.operators.softmax import Positions, additive_scores
+from conv2attn.theory.basis.operators.softmax import Positions
 
 
 @final
@@ -88,14 +88,6 @@ class LearnedSoftmax(Positions):
         # 2 side - 1 inner products an axis, and not one for each pair of a query and a key.
         shift_scores = bias.to(dtype) @ self.tables[axis].to(dtype).mT
         return shift_scores.index_select(1, shifts).unflatten(1, displacement.shape)
-
-    def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
-        """`v . r_delta`: (1, heads, queries, keys)."""
-        return additive_scores(self.parts(grid, queries, dtype))[None]
-
-    def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
-        """`toward . r_delta`, for toward (..., queries, axes * width): (..., queries, keys)."""
-        return additive_scores(self.directed_parts(toward, grid, queries))
 
     def directed_parts(self, toward: Tensor, grid: AttentionGrid, queries: Tensor | None = None) -> list[Tensor]:
         """The part of each axis in `toward . r_delta`, (..., queries, keys of that axis); by default of all queries.

@@ -11,7 +11,7 @@ from torch import Tensor
 from conv2attn.theory.basis.grid import AttentionGrid, Sides, Sites
 from conv2attn.theory.basis.numbers import HeadNumbers
 from conv2attn.theory.basis.operator import Operator, apply, moved_to
-from conv2attn.theory.basis.operators.softmax import Positions, additive_scores, cut_softmax
+from conv2attn.theory.basis.operators.softmax import Positions, cut_softmax
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,19 +103,11 @@ class QuadraticSoftmax(Centered):
         center, alpha = self.center[heads, axis, None, None].to(dtype), self.alpha[heads, None, None].to(dtype)
         return -alpha * (displacement - center).square()
 
-    def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
-        """`-alpha |displacement - center|^2`: (1, heads, queries, keys); 0 at an exact target."""
-        return additive_scores(self.parts(grid, queries, dtype))[None]
-
     def directed_parts(self, toward: Tensor, grid: AttentionGrid, queries: Tensor | None = None) -> list[Tensor]:
         """Of each axis `toward . (delta^2, delta)`, for toward (..., queries, axes + 1)."""
         along = grid.coordinates(grid.every_query() if queries is None else queries)
         delta = [grid.displacement(axis, index).to(toward) for axis, index in enumerate(along)]
         return [toward[..., :1] * part.square() + toward[..., axis + 1, None] * part for axis, part in enumerate(delta)]
-
-    def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
-        """`toward . r_delta` with `r_delta = (|delta|^2, delta)`, for toward (..., queries, axes + 1)."""
-        return additive_scores(self.directed_parts(toward, grid, queries))
 
     def split(self, toward: Tensor) -> tuple[Tensor, Tensor]:
         """The coefficient of `|delta|^2` and those of delta."""

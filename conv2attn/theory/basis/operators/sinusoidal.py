@@ -79,17 +79,9 @@ class SinusoidalSoftmax(Positions):
             tables.append(sinusoids(shifts, width))
         return LearnedSoftmax(tuple(tables), self.bias)
 
-    def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
-        """`v . r_delta`: (1, heads, queries, keys)."""
-        return self.on(grid).scores(grid, queries, dtype)
-
     def directed_parts(self, toward: Tensor, grid: AttentionGrid, queries: Tensor | None = None) -> list[Tensor]:
         """Of each axis `toward . r_delta`."""
         return self.on(grid).directed_parts(toward, grid, queries)
-
-    def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
-        """`toward . r_delta` for toward (..., queries, axes * width): (..., queries, keys)."""
-        return self.on(grid).directed_scores(toward, grid, queries)
 
     def __str__(self) -> str:
         return f"{super().__str__()}, width={self.bias.shape[2]}"

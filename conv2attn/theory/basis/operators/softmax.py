@@ -63,9 +63,9 @@ class Positions(Operator, ABC):
     def d_position(self) -> int:
         """Width of r_delta."""
 
-    @abstractmethod
     def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
-        """The scores of some queries, (1, heads, queries, keys)."""
+        """The scores of some queries, (1, heads, queries, keys); by default the sum of the parts of the axes."""
+        return additive_scores(self.parts(grid, queries, dtype))[None]
 
     def parts(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype) -> list[Tensor]:
         """The part of each axis in scores that are a sum over the axes: (heads, queries, keys of that axis)."""
@@ -103,12 +103,12 @@ class Positions(Operator, ABC):
         """
         self.has_none("directed_features")
 
-    @abstractmethod
     def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
         """`toward . r_delta` for vectors of each query, toward (..., queries, d_position): (..., queries, keys).
 
-        No tensor of (queries, keys, d_position) is formed.
+        By default the sum of the parts of the axes. No tensor of (queries, keys, d_position) is formed.
         """
+        return additive_scores(self.directed_parts(toward, grid, queries))
 
     def __str__(self) -> str:
         return f"{self.name}, heads={self.heads}, dimensions={self.dimensions}"

@@ -1,4 +1,4 @@
-"""The span of the taps of a convolution, and how few heads it needs, with the heads (claim HEADS of proofs/)."""
+"""How few heads a convolution needs, with the heads: the construction of claim HEADS."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,56 +8,13 @@ from typing import Any, final
 import flint
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
-from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.layers.theorem.convolution import Convolution, read_convolution
+from conv2attn.errors import UnsupportedError
+from conv2attn.layers.theorem import Convolution, as_convolution, combinations, tap_matrix
+from conv2attn.layers.theorem.tap_matrix import TapMatrix
 from conv2attn.theory.basis import Offset
 from conv2attn.theory.bounds.dyadic import pivots
-
-TapMatrix = NDArray[np.float64]
-
-
-def as_convolution(convolution: nn.Module | Convolution) -> Convolution:
-    """A convolution layer as what it computes.
-
-    Raises:
-        UnsupportedError: it is no convolution (C2A101).
-        UsageError: its weights are not finite (C2A408).
-    """
-    layer = convolution if isinstance(convolution, Convolution) else read_convolution(convolution)
-    if not bool(layer.weight.isfinite().all()):
-        raise UsageError("C2A408", "the weights of the convolution are not finite", "Train or load it again.")
-    return layer
-
-
-def tap_matrix(convolution: Convolution) -> TapMatrix:
-    """The taps as rows: (taps, channel pairs), in float64."""
-    matrix: TapMatrix = convolution.taps().detach().cpu().double().flatten(1).numpy()
-    return matrix
-
-
-def combinations(matrix: TapMatrix, roundoff: float) -> TapMatrix:
-    """Columns that span the column space of `matrix` (taps, pairs), to rounding of its weights: (taps, rank).
-
-    The longest column is taken, all are made orthogonal to it, and so on. The matrix, so that no length overflows or
-    underflows, and then each column is scaled by a power of two to a largest entry between 1/2 and 1, which is exact.
-    """
-    matrix = np.ldexp(matrix, -np.frexp(np.abs(matrix).max(initial=0.0))[1])
-    rest, largest = matrix.copy(), float(np.linalg.norm(matrix, axis=0).max(initial=0.0))
-    picked: list[int] = []
-    for _ in range(len(matrix)):
-        lengths = np.linalg.norm(rest, axis=0)
-        if not lengths.max(initial=0.0) > 4 * len(matrix) * roundoff * largest:
-            break
-        picked.append(int(lengths.argmax()))
-        direction = rest[:, picked[-1]] / lengths.max()
-        # Once more: after one subtraction rounding leaves a part along `direction` of the size of what was taken away.
-        for _again in range(2):
-            rest = rest - np.outer(direction, direction @ rest)
-    columns = matrix[:, picked]
-    return columns / 2.0 ** np.frexp(np.abs(columns).max(0, initial=0.0))[1]
 
 
 @final
