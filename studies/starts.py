@@ -32,11 +32,10 @@ from torch.nn.functional import cross_entropy
 
 from conv2attn import capture
 from conv2attn.errors import CheckpointError
-from conv2attn.generators import generators_kept
+from conv2attn.generators import devices_of, generators_kept
 from conv2attn.lab.data import Augmentation, LabelledImages, accuracy, normalised_images, read_images_of
 from conv2attn.networks.starts import Start, kernel, start_at_convolution
 from conv2attn.networks.starts.parts import attending_layers
-from conv2attn.networks.starts.start import draw_as_torch
 from conv2attn.report.markup import markdown_table
 from studies.figures import draw_curve
 from studies.transformer import TransformerPlan, VisionTransformer
@@ -339,6 +338,20 @@ def run_start(key: RunKey) -> dict[str, Any]:
         "seconds": round(time.process_time() - start_time),
         "curve": " ".join(f"{share:.3f}" for share in curve),
     }
+
+
+def draw_as_torch(network: nn.Module, seed: int) -> None:
+    """Draws linear layers within 1 / sqrt(inputs), and queries, keys and values of torch's attention by Glorot."""
+    with generators_kept(devices_of(network), seed):
+        for module in network.modules():
+            if isinstance(module, nn.Linear):
+                nn.Linear.reset_parameters(module)
+        for module in network.modules():
+            if isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is not None:
+                nn.init.xavier_uniform_(module.in_proj_weight)
+                for bias in (module.in_proj_bias, module.out_proj.bias):
+                    if bias is not None:
+                        nn.init.zeros_(bias)
 
 
 def network_of(task: Task, side: int, drawn: Any, seed: int) -> nn.Module:

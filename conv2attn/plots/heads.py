@@ -1,21 +1,28 @@
-"""Pictures of attention, as in Figs. 3 to 6 of the paper: a row a layer, a column a head, the query in the middle."""
+"""Pictures of attention, as in Figs. 3 to 6 of the paper: a row a layer, a column a head; and their files."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from conv2attn.errors import UsageError
 from conv2attn.extras import optional
+from conv2attn.files.atomic_files import write_bytes_atomically
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.span.reading import rows_of
+from conv2attn.suffixes import PICTURE_SUFFIXES
 from conv2attn.theory.basis import Sides, isotropic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CIRCLES = {0.5: "solid", 0.9: "dotted"}
@@ -134,3 +141,27 @@ def draw_head(panel: "Axes", layer: HeadsAround, head: int) -> None:
     shown = reach_of_centers(layer)
     panel.set(xlim=np.clip(extent[:2], -shown, shown), ylim=np.clip(extent[2:], -shown, shown), xticks=[], yticks=[])
     panel.set_title(f"head {head}: max {plane.max():.2f}", fontsize=6)
+
+
+def check_drawable(path: str | Path) -> None:
+    """Refuses a picture that could not be written, before it is drawn.
+
+    Raises:
+        UsageError: no matplotlib (C2A003), or a suffix that is not a picture's (C2A308).
+    """
+    if Path(path).suffix.lower() not in PICTURE_SUFFIXES:
+        raise UsageError(
+            "C2A308", f"--plot {path} does not end in {', '.join(PICTURE_SUFFIXES)}", "Name one of these suffixes."
+        )
+    optional("matplotlib", "a picture")
+
+
+def write(figure: "Figure", path: str | Path, force: bool = False) -> None:
+    """Writes the figure whole or not at all, in the format that the suffix names.
+
+    Raises:
+        CheckpointError: it exists and `force` is false (C2A305), or cannot be written (C2A301).
+    """
+    buffer = BytesIO()
+    figure.savefig(buffer, format=Path(path).suffix.lower().removeprefix("."), dpi=150)
+    write_bytes_atomically(path, buffer.getvalue(), force)

@@ -1,10 +1,19 @@
 """Reports: a result gives its content as a `Document`, and this package alone renders it."""
 
-from conv2attn.report.document_parts import Document, Notes, Table, Verbatim
+from conv2attn.report.document_parts import (
+    Cell,
+    Document,
+    Notes,
+    Table,
+    Verbatim,
+    bytes_for_people,
+    counted,
+    gathered,
+    show,
+)
 from conv2attn.report.markup import markdown_table, to_html, to_latex, to_markdown
 from conv2attn.report.result import Report, Result, document
 from conv2attn.report.text import to_svg, to_text
-from conv2attn.report.words import Cell, bytes_for_people, counted, gathered, show
 
 __all__ = [
     "Cell",

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, assert_never
 
-from conv2attn.report.document_parts import Document, DocumentPart, Notes, Table, Verbatim
-from conv2attn.report.words import Cell, show
+from conv2attn.report.document_parts import Cell, Document, DocumentPart, Notes, Table, Verbatim, show
 from conv2attn.verdicts import Strength, Verdict
 
 LATEX = {

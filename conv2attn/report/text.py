@@ -7,8 +7,7 @@ from dataclasses import replace
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from conv2attn.report.document_parts import Document, Notes, Table, Verbatim
-from conv2attn.report.words import Cell, show
+from conv2attn.report.document_parts import Cell, Document, Notes, Table, Verbatim, show
 from conv2attn.verdicts import Verdict
 
 if TYPE_CHECKING:

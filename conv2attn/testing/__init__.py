@@ -7,8 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from conv2attn.testing.equivalence import assert_equivalent, assert_same_output
-    from conv2attn.testing.same_networks import assert_same
+    from conv2attn.testing.equivalence import assert_equivalent, assert_same, assert_same_output
 
 __all__ = ["assert_equivalent", "assert_same", "assert_same_output"]
 
@@ -17,5 +16,4 @@ def __getattr__(name: str) -> Any:
     """Names, resolved on first use: the plugin of pytest is imported before its tests ask for torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    part = "same_networks" if name == "assert_same" else "equivalence"
-    return getattr(import_module(f"{__name__}.{part}"), name)
+    return getattr(import_module(f"{__name__}.equivalence"), name)

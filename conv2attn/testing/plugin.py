@@ -29,7 +29,7 @@ def certified(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
     The failure begins with the verdict and names each layer and part that does not hold, and the place where both part.
     """
-    from conv2attn.testing.same_networks import NetworksDifferError, assert_same
+    from conv2attn.testing.equivalence import NetworksDifferError, assert_same
 
     folder, calls = request.config.getoption("--certify"), 0
 

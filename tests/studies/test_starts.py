@@ -250,3 +250,15 @@ def test_gains_in_the_text_are_those_of_the_rows():
     assert sorted(map(mean, drawn))[4] > 10
     assert max(map(mean, drawn)) < 13
     assert not any(each.clear for each in (*timm, *drawn))
+
+
+def test_a_draw_of_torch_is_torchs_and_leaves_the_generator_alone():
+    """Within a tenth of a deviation, since both are uniform; the network's own draw has another deviation."""
+    network, drawn = (VisionTransformer(TransformerPlan(layers=2, drawn=how)) for how in ("vit", "torch"))
+    state = torch.get_rng_state()
+    study.draw_as_torch(network, 0)
+    assert torch.equal(torch.get_rng_state(), state)
+    for name, value in network.named_parameters():
+        if name.endswith("linear1.weight") or name == "classify.weight":
+            expected = float(dict(drawn.named_parameters())[name].detach().std())
+            assert value.detach().std() == pytest.approx(expected, rel=0.1)

@@ -8,8 +8,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from conv2attn.arguments import Patterns, Selection
 from conv2attn.lab.explore.explored_layers import Explored, grey, refusing_image, shown_layers
-from conv2attn.lab.explore.head_facts import facts_of_heads
-from conv2attn.lab.explore.packing import BUDGET, Budget, PageObject
+from conv2attn.lab.explore.packing import BUDGET, Budget, PageObject, facts_of_heads
 from conv2attn.networks import attention_layers
 from conv2attn.networks.reading import Windows
 from conv2attn.networks.reading.phase import read_network

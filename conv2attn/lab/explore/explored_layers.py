@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import Patterns, Selection
 from conv2attn.errors import GeometryError, UnsupportedError, UsageError
-from conv2attn.lab.explore.head_facts import FACTS_SIDE, facts_of_heads
-from conv2attn.lab.explore.packing import Budget, PageObject
+from conv2attn.lab.explore.packing import FACTS_SIDE, Budget, PageObject, facts_of_heads
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.copies import copy_network
 from conv2attn.networks.layers import attention_layers, layer_inputs

@@ -1,8 +1,7 @@
 """Training runs: a recipe, a folder that a run can be continued from, and the loop over one or several processes."""
 
 from conv2attn.lab.training.loop import Training, train
-from conv2attn.lab.training.optimisation import Widths
-from conv2attn.lab.training.recipe_networks import classifies, fresh_network, hybrid_network, network_digest
+from conv2attn.lab.training.recipe_networks import Widths, classifies, fresh_network, hybrid_network, network_digest
 from conv2attn.lab.training.run_folder import TrainingRun
 from conv2attn.lab.training_recipe import TrainingRecipe, learning_rate
 

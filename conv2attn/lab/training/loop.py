@@ -1,35 +1,110 @@
-"""The training loop: every draw depends on the seed and the step alone, so a continued run is the unbroken one."""
+"""The training loop, in one process or in several; a continued run is the unbroken one.
 
+Every draw depends on the seed and the step alone.
+"""
+
+import gc
 import math
+import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self, final
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from conv2attn.arguments import FAILURES
-from conv2attn.errors import EngineError, UnsupportedError, UsageError
+from conv2attn.errors import EngineError, UnsupportedError, UsageError, first_line
 from conv2attn.extras import is_installed
 from conv2attn.files import save
 from conv2attn.generators import CPU, generators_kept, seed_generator
 from conv2attn.lab.data import Augmentation, LabelledImages, normalised_images, read_images_of
-from conv2attn.lab.training.optimisation import Widths, optimiser_for
-from conv2attn.lab.training.processes import Worker, worker_group
-from conv2attn.lab.training.recipe_networks import head_parameters, network_digest, network_for, read_as, recipe_dtype
+from conv2attn.lab.training.recipe_networks import (
+    Widths,
+    head_parameters,
+    network_digest,
+    network_for,
+    optimiser_for,
+    read_as,
+    recipe_dtype,
+)
 from conv2attn.lab.training.run_folder import Progress, TrainingRun
 from conv2attn.lab.training_recipe import TrainingRecipe, learning_rate
 from conv2attn.report.progress import progress as shown_progress
+
+
+@final
+@dataclass(frozen=True)
+class Worker:
+    """Process `rank` of `size`, which computes on `device`."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and reports."""
+        return self.rank == 0
+
+    def total(self, numbers: Sequence[float]) -> list[float]:
+        """The sums of these numbers over all processes."""
+        if self.size == 1:
+            return list(numbers)
+        sums = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        dist.all_reduce(sums)
+        return sums.tolist()
+
+    def wait(self) -> None:
+        """Waits for all processes."""
+        self.total([0.0])
+
+    def share(self, indices: torch.Tensor) -> torch.Tensor:
+        """This process's part of a batch: an equal run of it."""
+        return indices.tensor_split(self.size)[self.rank]
+
+
+@contextmanager
+def worker_group(device: str) -> Iterator[Worker]:
+    """This process among those that torchrun started, or alone.
+
+    Under torchrun the processes exchange gradients by NCCL on GPUs, one each, and by gloo on CPUs. Nothing that holds
+    the group, as DistributedDataParallel does, may outlive it: torch then waits for a thread that waits for the
+    interpreter, for ever or until one of them is ended.
+
+    Raises:
+        UsageError: the device is not here (C2A002).
+    """
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        sentence = first_line(error)
+        raise UsageError("C2A002", f"device {device!r} is not here ({sentence})", "Name another --device.") from error
+    if torch.device(device).type == "meta":
+        raise UsageError("C2A002", "device 'meta' computes nothing", "Name another --device.")
+    if "TORCHELASTIC_RUN_ID" not in os.environ and "WORLD_SIZE" not in os.environ:
+        yield Worker(0, 1, torch.device(device))
+        return
+    kind = torch.device(device).type
+    worker_device = torch.device(kind, int(os.environ.get("LOCAL_RANK", 0))) if kind == "cuda" else torch.device(kind)
+    dist.init_process_group("nccl" if kind == "cuda" else "gloo")
+    try:
+        yield Worker(dist.get_rank(), dist.get_world_size(), worker_device)
+    finally:
+        gc.collect()  # DistributedDataParallel refers to itself
+        dist.destroy_process_group()
+
 
 AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 ORDER, AUGMENTATION, DROPOUT = range(3)

@@ -1,9 +1,7 @@
 """Convolution and attention as one kind of layer (Andreoli 2019): the basis is given, or computed from content."""
 
-from conv2attn.layers.framework.attention_convolution import AttentionConvolution
-from conv2attn.layers.framework.basis_convolution import BasisConvolution
-from conv2attn.layers.framework.compare import MapComparison, compare
-from conv2attn.layers.framework.expansion import Expansion, expand
+from conv2attn.layers.framework.attention_convolution import AttentionConvolution, BasisConvolution
+from conv2attn.layers.framework.compare import Expansion, MapComparison, compare, expand
 from conv2attn.layers.framework.mechanisms import BiAffine, DotProduct, Mechanism, Quadratic
 from conv2attn.layers.framework.torch_layers import from_torch, to_torch
 

@@ -11,12 +11,10 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import Selection, check_choice, check_kind, check_network
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
-from conv2attn.generators import devices_of, generators_kept
 from conv2attn.networks.reading.phase import literally, read_network
 from conv2attn.networks.starts import kernel
 from conv2attn.networks.starts.parts import Parts, StartLayer, attending_layers, table_of, writers_of
-from conv2attn.networks.starts.shifts import KernelSize, Shifts
-from conv2attn.networks.starts.start_report import Start, StartedHead
+from conv2attn.networks.starts.shifts import KernelSize, Shifts, Start, StartedHead
 from conv2attn.networks.starts.trial import Trial, restored_on_failure, start_inputs
 from conv2attn.networks.starts.wave_heads import silence, start_on_waves, wave_count, write_waves
 from conv2attn.torch_internals import tree_map_only
@@ -34,7 +32,6 @@ def start_at_convolution(
     seed: int = 0,
     content: Literal["silent", "drawn"] = "silent",
     values: Literal["kept", "blind"] = "kept",
-    draw: Literal["kept", "torch"] = "kept",
     example_input: Any = None,
     parts: Parts | None = None,
 ) -> Start:
@@ -57,7 +54,6 @@ def start_at_convolution(
         content: "silent" lets queries and keys begin with the waves alone; "drawn" leaves what they read of the other
             channels, so that attention at the offset depends on the tokens, and the bound is measured on the input.
         values: "blind" lets values begin without the waves; "kept" leaves them.
-        draw: "torch" first draws linear layers and attention as torch does, by their widths.
         example_input: what the network is called with, or the size of an image, (channels, *sides); by default the size
             that the network tells. Of a size, two images of noise.
         parts: names of the parts of a network of one's own.
@@ -88,14 +84,11 @@ def start_at_convolution(
         raise UsageError("C2A001", reason, "Pass a whole number within these limits.")
     check_choice(content, "content", ("silent", "drawn"))
     check_choice(values, "values", ("kept", "blind"))
-    check_choice(draw, "draw", ("kept", "torch"))
     check_kind(parts, "parts", Parts | None, "Pass conv2attn.networks.starts.Parts(...).")
     check_network(network)
     network = getattr(network, "_orig_mod", network)  # what torch.compile wraps
     parts, alpha = parts or Parts(), float(alpha)
     with restored_on_failure(network):
-        if draw == "torch":
-            draw_as_torch(network, seed)
         trial = Trial(network, attending_layers(network), start_inputs(network, example_input))
         tokens_of = trial.tokens()
         if tables := bias_tables(network, trial.layers):
@@ -125,20 +118,6 @@ def start_at_convolution(
         waves = write_waves(shifts, table, count, leading=number > shifts.tokens)
         rows = start_on_waves(shifts, waves, count, content == "drawn", values == "blind")
         return Start(rows, channels, count, silenced, notes)
-
-
-def draw_as_torch(network: nn.Module, seed: int) -> None:
-    """Draws linear layers within 1 / sqrt(inputs), and queries, keys and values of torch's attention by Glorot."""
-    with generators_kept(devices_of(network), seed):
-        for module in network.modules():
-            if isinstance(module, nn.Linear):
-                nn.Linear.reset_parameters(module)
-        for module in network.modules():
-            if isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is not None:
-                nn.init.xavier_uniform_(module.in_proj_weight)
-                for bias in (module.in_proj_bias, module.out_proj.bias):
-                    if bias is not None:
-                        nn.init.zeros_(bias)
 
 
 TABLE = "relative_position_bias_table"

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from conv2attn.errors import UnsupportedError
 from conv2attn.networks.starts import kernel
 from conv2attn.networks.starts.parts import StartLayer
-from conv2attn.networks.starts.shifts import Offset, Shifts
-from conv2attn.networks.starts.start_report import StartedHead
+from conv2attn.networks.starts.shifts import Offset, Shifts, StartedHead
 from conv2attn.networks.values import projections_of
 
 SHARE = 2 / 3

@@ -21,9 +21,15 @@ def dyadic(rows: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
 
 def over_power_of_two(rows: Floats) -> tuple[int, list[list[int]]]:
     """A power of two and integers that are the floats times it, exactly."""
+    integers, bits = scaled_integers(rows)
+    return 1 << bits, integers.tolist()
+
+
+def scaled_integers(rows: Floats) -> tuple[NDArray[np.object_], int]:
+    """Python integers in the shape of `rows`, and bits, such that the floats are the integers over `2^bits`."""
     mantissas, lifts, bits = dyadic(rows)
     # Python integers: a lift may be two thousand bits, where int64 would wrap without a word.
-    return 1 << bits, np.left_shift(mantissas.astype(object), lifts.astype(object)).tolist()
+    return np.left_shift(mantissas.astype(object), lifts.astype(object)), bits
 
 
 def integer_matrix(rows: Floats) -> tuple[flint.fmpz_mat, int]:

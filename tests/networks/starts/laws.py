@@ -150,19 +150,6 @@ def test_blind_values_do_not_read_the_waves():
         assert torch.equal(values[:, start.channels :], kept[:, start.channels :])
 
 
-def test_a_draw_of_torch_is_torchs_and_leaves_the_generator_alone():
-    """Within a hundredth of a deviation, since both are uniform; the network's own draw has another deviation."""
-    network, drawn = vit(), vit(drawn="torch")
-    state = torch.get_rng_state()
-    conv2attn.start_at_convolution(network, draw="torch")
-    assert torch.equal(torch.get_rng_state(), state)
-    for name, value in network.named_parameters():
-        if name.endswith("linear1.weight") or name == "classify.weight":
-            assert value.detach().std() == pytest.approx(
-                float(dict(drawn.named_parameters())[name].detach().std()), rel=0.1
-            )
-
-
 def test_heads_finds_planted_shifts():
     network = vit(layers=2)
     start = conv2attn.start_at_convolution(network, alpha=4.0)
@@ -333,7 +320,6 @@ def test_unsupported_models_are_refused_and_unchanged():
         conv2attn.start_at_convolution(vit(layers=1), parts=Parts(positions="nowhere"))
     for arguments, message in (
         ({"content": "loud"}, "content='loud' is not one of silent, drawn"),
-        ({"draw": "mine"}, "draw='mine' is not one of kept, torch"),
         ({"values": "deaf"}, "values='deaf' is not"),
         ({"values": None}, "values=None is not"),
         ({"kernel_size": "picture"}, "kernel_size='picture' is not"),
