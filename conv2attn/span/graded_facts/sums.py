@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import product
 from math import prod
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -162,25 +162,13 @@ def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: 
     # Zeros of a one-hot or positional head are its attention, and no mask of the network's.
     unmasked = rows.one_hot or rows.by_position or bool(pixels.min() > ALLOWED)
     allowed = np.ones(place.shape, bool) if unmasked else pixels.max((0, 1)) > ALLOWED
-    everything = bool(allowed.all())
-    width, sites = np.maximum(allowed.sum(-1), 1), coordinates(grid, queries)
+    width = np.maximum(allowed.sum(-1), 1)
 
     def by_displacement(values: Array) -> Array:
         """Sums (..., displacements) of values (..., queries, keys)."""
-        lead = values.shape[:-2]
-        if windows is None:
-            by_offset = np.zeros((*lead, *shape))
-            # The keys of one query, in their order, fill a box of displacements, so that one slice is added. On a line
-            # of 4, the query at 1 fills the displacements -1, 0, 1, 2 of -3 to 3.
-            for query, site in enumerate(zip(*sites, strict=True)):
-                box: tuple[Any, ...] = tuple(
-                    slice(n - 1 - at, 2 * n - 1 - at) for at, n in zip(site, grid.keys, strict=True)
-                )
-                by_offset[(..., *box)] += values[..., query, :].reshape(*lead, *grid.keys)
-            return by_offset
         flat = values.reshape(-1, place.size)
         summed = [np.bincount(place.ravel(), each, size) for each in flat]
-        return np.array(summed, dtype=np.float64).reshape(*lead, *shape)
+        return np.array(summed, dtype=np.float64).reshape(*values.shape[:-2], *shape)
 
     # D = A - level on `width` keys, and level is the row's mean: <D, D'> = <A, A'> - width level level'. So D is never
     # made. The three sums below are |D_i|^2, <D_i, sum D> and |sum D|^2.
@@ -189,11 +177,7 @@ def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: 
     own = energy - np.einsum("nhq,nhq,q->nh", level, level, width)
     along = np.einsum("nhqk,hqk->nh", pixels, total) - np.einsum("nhq,hq,q->nh", level, level.sum(0), width)
     every = np.einsum("hqk,hqk->h", total, total) - np.einsum("hq,hq,q->h", level.sum(0), level.sum(0), width)
-    # A level is one number a query, and without masks every key on the grid has it: `levelled` sums without the pairs.
-    if everything and windows is None:
-        deviation = mass - levelled(level, grid, sites)
-    else:
-        deviation = mass - by_displacement(level[..., None] * allowed)
+    deviation = mass - by_displacement(level[..., None] * allowed)
     # Of one image that may depend on it, only products of different queries are free of bias: they need the squares.
     alone = count == 1 and not rows.by_position
     scatter = by_displacement(np.where(allowed, pixels[0] - level[0][..., None], 0.0) ** 2) if alone else None
@@ -244,23 +228,17 @@ def factor_of_products(first: Array, second: Array) -> Array:
     return reduce(lambda factor, row: triangular(np.concatenate([factor, row * second])), first, start)
 
 
-def levelled(level: Array, grid: Grid, sites: list[Whole]) -> Array:
-    """Sums by displacement of one number for each query (images, heads, queries), over queries with it on the grid."""
-    flat = np.ravel_multi_index(tuple(sites), grid.keys)
-    rows = [np.bincount(flat, each, prod(grid.keys)) for each in level.reshape(-1, level.shape[-1])]
-    placed: Array = np.array(rows, dtype=np.float64).reshape(*level.shape[:2], *grid.keys)
+def having(grid: Grid, queries: Whole) -> Array:
+    """For each displacement, the number of these queries for which it is on the grid."""
+    flat = np.ravel_multi_index(tuple(coordinates(grid, queries)), grid.keys)
+    placed: Array = np.bincount(flat, minlength=prod(grid.keys)).astype(float).reshape(grid.keys)
     # Displacement d is on a side of n for sites from max(0, -d) to n - max(0, d): an interval, whose sum is a
     # difference of two cumulative sums, one axis after the other.
-    for axis, side in enumerate(grid.keys, 2):
+    for axis, side in enumerate(grid.keys):
         sums = np.concatenate([np.zeros_like(placed.take([0], axis)), placed.cumsum(axis)], axis)
         moved = np.arange(1 - side, side)
         placed = sums.take(np.minimum(side, side - moved), axis) - sums.take(np.maximum(0, -moved), axis)
     return placed
-
-
-def having(grid: Grid, queries: Whole) -> Array:
-    """For each displacement, the number of these queries for which it is on the grid."""
-    return levelled(np.ones((1, 1, len(queries))), grid, coordinates(grid, queries))[0, 0]
 
 
 def sums_by_axis(rows: AttentionRows) -> Sums:

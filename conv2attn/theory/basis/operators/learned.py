@@ -96,26 +96,13 @@ class LearnedSoftmax(Positions):
             toward: (..., queries, axes * width).
         """
         self.on(grid)
-        if queries is None:
-            return self.directed_parts_everywhere(toward.unflatten(-2, grid.queries), grid)
         parts = []
-        for axis, index in enumerate(grid.coordinates(queries)):
+        for axis, index in enumerate(grid.coordinates(grid.every_query() if queries is None else queries)):
             width, shifts = self.tables[axis].shape[1], grid.displacement(axis, index) + self.tables[axis].shape[0] // 2
             shift_scores = toward[..., axis * width : (axis + 1) * width] @ self.tables[axis].to(toward).mT
-            # Some queries: each scores every shift of the table once, and a key gathers the score of its shift. That is
-            # one inner product per shift, not per key.
+            # Each query scores every shift of the table once, and a key gathers the score of its shift. That is one
+            # inner product per shift, not per key.
             parts.append(shift_scores.gather(-1, shifts.expand(*shift_scores.shape[:-1], -1)))
-        return parts
-
-    def directed_parts_everywhere(self, toward: Tensor, grid: AttentionGrid) -> list[Tensor]:
-        """`directed_parts` of all queries, for toward (..., *queries, axes * width)."""
-        parts, first = [], -1 - self.dimensions
-        for axis, table in enumerate(self.tables):
-            width, shifts = table.shape[1], grid.displacement(axis) + table.shape[0] // 2
-            vectors = toward[..., axis * width : (axis + 1) * width].movedim(first + axis, -2)
-            # All queries: those with the same coordinate share the shifts of their keys, so no gather is needed.
-            part = torch.einsum("...qp,qkp->...qk", vectors, table.to(toward)[shifts])
-            parts.append(part.movedim(-2, first + axis).flatten(first, -2))
         return parts
 
     def __str__(self) -> str:
