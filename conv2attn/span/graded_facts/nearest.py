@@ -129,9 +129,6 @@ def norms_left(
     return largest * rounding + cancelled, [each * rounding + cancelled for each in left]
 
 
-Placed = tuple[Array, Array]
-
-
 def read_pieces(rows: AttentionRows, windows: Windows | None, fields: Sequence[tuple[tuple[Offset, ...], Any]]) -> Any:
     """Attention in pieces (heads, queries, keys), each with the places of the taps of every convolution.
 

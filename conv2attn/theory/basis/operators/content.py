@@ -9,6 +9,7 @@ from torch import Tensor
 from conv2attn.theory.basis.grid import AttentionGrid
 from conv2attn.theory.basis.numbers import HeadNumbers
 from conv2attn.theory.basis.operator import Operator
+from conv2attn.theory.basis.operators.quadratic import isotropic
 from conv2attn.theory.basis.operators.softmax import Positions
 from conv2attn.theory.score_terms import ScoreTerms
 
@@ -119,13 +120,14 @@ class ContentSoftmax(Operator):
 
         Returns:
             (batch, heads, queries, axes) in float64; NaN where there is no largest score. None if no term q.r moves a
-            centre, or r_delta is not quadratic.
+            centre, or heads are not quadratic.
         Source: claim DEFORM of proofs/.
         """
-        if not (self.positions.has_features and self.terms.qr):
+        heads = isotropic(self.positions)
+        if heads is None or not self.terms.qr:
             return None
         q = self.queries_of(grid, grid.every_query(), image.double())
-        return self.positions.moved_centers(self.toward(q))
+        return heads.moved_centers(self.toward(q))
 
     def numbers_on(self, image: Tensor) -> HeadNumbers | None:
         """Bounds on the positional part of the scores on the padded `image`; None if positions have no features.

@@ -128,24 +128,6 @@ class GeneralisedSoftmax(Positions):
         """The coefficients of `delta_i delta_j` and those of delta."""
         return toward[..., self.dimensions :], toward[..., : self.dimensions]
 
-    def moved_centers(self, toward: Tensor) -> Tensor:
-        """`(P - C)^-1 (P center + b)` for `toward = (b, c_ij)`, P the precision, where `P - C` is positive definite.
-
-        C is symmetric with `d^T C d / 2 = c_ij d_i d_j`.
-        """
-        squares, linear = self.split(toward)
-        precision, turned = self.precision().to(toward), toward.new_zeros(*toward.shape[:-1], *[self.dimensions] * 2)
-        for place, (first, second) in enumerate(pairs(self.dimensions)):
-            turned[..., first, second] += squares[..., place]
-            turned[..., second, first] += squares[..., place]
-        # The scores with content are a quadratic form again. Its maximum is where the gradient is 0, if it curves down.
-        left = precision[:, None] - turned
-        definite = torch.linalg.eigvalsh(left)[..., :1] > 0
-        # Scores without a maximum get the identity instead, so that `solve` does not raise; their result is dropped.
-        left = torch.where(definite[..., None], left, torch.eye(self.dimensions).to(left))
-        pull = (precision @ self.center.to(toward)[..., None]).squeeze(-1)[:, None] + linear
-        return torch.where(definite, torch.linalg.solve(left, pull[..., None]).squeeze(-1), math.nan)
-
     def directed_features(self, toward: Tensor, grid: AttentionGrid) -> Tensor:
         """`(b - C q, c_ij)` for `toward = (b, c_ij)` at the query q, C symmetric with `d^T C d / 2 = c_ij d_i d_j`."""
         # With delta = k - q, a square of delta is a square of k, products of k and q, and a term of q alone, which the

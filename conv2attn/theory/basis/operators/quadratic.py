@@ -114,7 +114,10 @@ class QuadraticSoftmax(Centered):
         return toward[..., :1], toward[..., 1:]
 
     def moved_centers(self, toward: Tensor) -> Tensor:
-        """`(2 alpha center + b) / 2 (alpha - a)` for `toward = (a, b)`, where alpha exceeds a: the claim DEFORM."""
+        """Where `toward . r_delta` and a head's own score add up to the most, (batch, heads, queries, axes).
+
+        `(2 alpha center + b) / 2 (alpha - a)` for `toward = (a, b)`; NaN unless alpha exceeds a: the claim DEFORM.
+        """
         squares, linear = self.split(toward)
         alpha = self.alpha.to(toward)[:, None, None]
         # The sum of two parabolas is a parabola. Its top is where the slopes cancel, if it still curves down.

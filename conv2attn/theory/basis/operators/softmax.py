@@ -86,16 +86,6 @@ class Positions(Operator, ABC):
         """The coefficients of squares and those of displacements in vectors that meet r_delta, (..., d_position)."""
         self.has_none("split")
 
-    def moved_centers(self, toward: Tensor) -> Tensor:
-        """Where `toward . r_delta` and a head's own score, which is quadratic in delta, add up to the most.
-
-        Args:
-            toward: vectors of each query, (batch, heads, queries, d_position).
-        Returns:
-            The displacement, (batch, heads, queries, axes); NaN where the sum has no largest value.
-        """
-        self.has_none("moved_centers")
-
     def directed_features(self, toward: Tensor, grid: AttentionGrid) -> Tensor:
         """Features of every query, (..., queries, width), for toward (..., queries, d_position).
 

@@ -109,15 +109,10 @@ def test_the_spread_of_moving_centres_is_that_of_the_offsets(images):
 
 
 @pytest.mark.parametrize("terms", ["qr+vr", "qk+qr+vr", "qr"])
-@pytest.mark.parametrize("family", ["quadratic", "generalised"])
-def test_moved_centres_are_the_vertices_of_the_scores(family, terms):
+def test_moved_centres_are_the_vertices_of_the_scores(terms):
     """A quadratic form is fitted to the scores of positions over the keys of each query."""
     torch.manual_seed(1)
-    encoding = (
-        Encoding.of(family, [[0.5, -1.0], [1.0, 0.25]])
-        if family == "generalised"
-        else Encoding.of(family, [[0.5, -1.0], [1.0, 0.25]], 0.7)
-    )
+    encoding = Encoding.of("quadratic", [[0.5, -1.0], [1.0, 0.25]], 0.7)
     layer = conv2attn.MultiHeadSelfAttention(3, 4, encoding, terms=terms, dtype=torch.float64)
     image = torch.randn(1, 3, 4, 5, dtype=torch.float64)
     scores = layer.term_scores(image)
