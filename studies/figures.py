@@ -26,7 +26,7 @@ from conv2attn.lab.training import network_digest
 from conv2attn.lab.training.run_folder import TrainingRun
 from conv2attn.layers.theorem import as_basis
 from conv2attn.networks.layers import attention_layers, layer_inputs
-from conv2attn.plots import check_drawable, write
+from conv2attn.plots import write
 from conv2attn.suffixes import PICTURE_SUFFIXES
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def draw_figures(
             f"figures takes runs and one of {', '.join(PICTURE_SUFFIXES)}, not {suffix!r}",
             "Pass one of these suffixes.",
         )
-    check_drawable(folder / f"figure{suffix}")
+    optional("matplotlib", "a picture")
     figures = {"accuracy": accuracy_figure(runs)}
     names = [run.folder.resolve().name for run in runs]
     for place, (run, name) in enumerate(zip(runs, names, strict=True)):

@@ -2,11 +2,10 @@
 
 from conv2attn.plots.certificates import draw_certificate
 from conv2attn.plots.fact_pictures import draw_curves, draw_facts
-from conv2attn.plots.heads import HeadsAround, check_drawable, draw_heads, heads_around, radius, write
+from conv2attn.plots.heads import HeadsAround, draw_heads, heads_around, radius, write
 
 __all__ = [
     "HeadsAround",
-    "check_drawable",
     "draw_certificate",
     "draw_curves",
     "draw_facts",

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 from numpy.typing import NDArray
 
-from conv2attn.errors import UsageError
 from conv2attn.extras import optional
 from conv2attn.files.atomic_files import write_bytes_atomically
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.span.reading import rows_of
-from conv2attn.suffixes import PICTURE_SUFFIXES
 from conv2attn.theory.basis import Sides, isotropic
 
 if TYPE_CHECKING:
@@ -141,19 +139,6 @@ def draw_head(panel: "Axes", layer: HeadsAround, head: int) -> None:
     shown = reach_of_centers(layer)
     panel.set(xlim=np.clip(extent[:2], -shown, shown), ylim=np.clip(extent[2:], -shown, shown), xticks=[], yticks=[])
     panel.set_title(f"head {head}: max {plane.max():.2f}", fontsize=6)
-
-
-def check_drawable(path: str | Path) -> None:
-    """Refuses a picture that could not be written, before it is drawn.
-
-    Raises:
-        UsageError: no matplotlib (C2A003), or a suffix that is not a picture's (C2A308).
-    """
-    if Path(path).suffix.lower() not in PICTURE_SUFFIXES:
-        raise UsageError(
-            "C2A308", f"--plot {path} does not end in {', '.join(PICTURE_SUFFIXES)}", "Name one of these suffixes."
-        )
-    optional("matplotlib", "a picture")
 
 
 def write(figure: "Figure", path: str | Path, force: bool = False) -> None:

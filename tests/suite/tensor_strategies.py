@@ -6,14 +6,14 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from conv2attn.theory.bounds import integer_budget
+from conv2attn.theory.bounds import format_of
 
 GENERATOR_SEEDS = st.integers(0, 2**16)
 
 
 def budget_of(dtype: torch.dtype) -> int:
-    """The largest `sum |w| |x| + |b|` of whole numbers of which every partial sum is exact in `dtype`."""
-    return integer_budget(str(dtype).removeprefix("torch."))
+    """2^p: within this `sum |w| |x| + |b|` of whole numbers, every partial sum is a number of `dtype`, hence exact."""
+    return 1 << format_of(str(dtype).removeprefix("torch.")).precision
 
 
 @st.composite

@@ -10,7 +10,7 @@ from conv2attn.theory.bounds.by_key import score_errors as score_errors
 from conv2attn.theory.bounds.claimed import WITHOUT_THEOREM, Claimed, claims_of, down, up
 from conv2attn.theory.bounds.dyadic import integer_matrix as integer_matrix
 from conv2attn.theory.bounds.dyadic import over_power_of_two as over_power_of_two
-from conv2attn.theory.bounds.formats import EXP_ULPS, FORMATS, Format, format_of, integer_budget
+from conv2attn.theory.bounds.formats import EXP_ULPS, FORMATS, Format, format_of
 from conv2attn.theory.bounds.formats import accumulator_of as accumulator_of
 from conv2attn.theory.bounds.formats import storage_of as storage_of
 from conv2attn.theory.bounds.hard import (
@@ -60,7 +60,6 @@ __all__ = [
     "format_of",
     "gamma",
     "hard_mixing_bound",
-    "integer_budget",
     "leak_reached",
     "leaked_mass",
     "leaked_mass_diagonal",

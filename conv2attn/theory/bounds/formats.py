@@ -105,13 +105,3 @@ def accumulator_of(name: str) -> Format:
 def storage_of(name: str) -> Format:
     """The format in which weights, inputs and outputs are stored: `name` itself, but float32 for tf32 and bf32."""
     return FORMATS[format_of(name).storage]
-
-
-def integer_budget(name: str) -> int:
-    """2^p: while `sum |w| |x| + |b|` of integers is at most this, the computed result is exact.
-
-    Every partial sum, in any order, with or without fused multiply-add, is an integer of at most this size, hence a
-    number of the format, hence not rounded. The half types sum in float32, which only helps; tf32 cuts its operands
-    to 11 bits and bf32 to 8, so that their budgets are 2^11 and 2^8.
-    """
-    return 1 << format_of(name).precision

@@ -26,7 +26,6 @@ from conv2attn.theory.bounds import (
     down,
     exact_absolute_features,
     format_of,
-    integer_budget,
     leak_reached,
     soft_reading,
     up,
@@ -70,7 +69,8 @@ def test_whole_numbers_within_the_budget_are_exact_and_the_next_one_is_not(name,
     assert format_of(name) is FORMATS[name]
     with pytest.raises(UsageError, match=f"C2A002 format 'not {name}'"):
         format_of(f"not {name}")
-    budget, form = integer_budget(name), FORMATS[name]
+    form = FORMATS[name]
+    budget = 1 << form.precision
     assert torch.tensor(number % (budget + 1)).to(DTYPES[name]).to(torch.int64) == number % (budget + 1)
     assert torch.tensor(budget + 1).to(DTYPES[name]).to(torch.int64) != budget + 1
     assert budget == 1 / form.unit_roundoff
