@@ -213,6 +213,52 @@ def test_heads_of_few_channels_have_their_places(channels):
     assert read.tokens.sides == (8, 8)
 
 
+class Single(nn.Module):
+    """One channel behind a function of a convolution of 2x2 pixels, attended by one head."""
+
+    def __init__(self, behind):
+        super().__init__()
+        torch.manual_seed(0)
+        self.patch, self.of_all, self.behind = nn.Conv2d(3, 1, 2, 2), nn.Linear(1, 3), behind
+
+    def forward(self, image):
+        query, key, value = self.of_all(self.behind(self.patch(image)).flatten(2).mT).chunk(3, -1)
+        return torch.softmax(query @ key.mT, -1) @ value
+
+
+@pytest.mark.parametrize("images", [1, 2])
+def test_tokens_that_a_relu_has_zeroed_are_no_class_tokens(images):
+    """Planted: a token that answers nothing on one image was without a place, and another image had other ones."""
+    (read,) = ask_attention(Single(F.relu).eval(), torch.randn(images, 3, 8, 8)).reads()
+    assert "in some images alone" in read.unplaced or read.tokens.sides == (4, 4)
+
+
+def test_the_largest_of_four_pixels_stands_in_their_cell():
+    """Planted: on one image one pixel alone is seen of each maximum, and tokens stood at pixels."""
+    (read,) = ask_attention(Single(lambda map: F.max_pool2d(map, 2)).eval(), torch.randn(1, 3, 16, 16)).reads()
+    assert read.tokens.sides == (4, 4)
+
+
+class ValuesElsewhere(nn.Module):
+    """Values are those of single pixels, two patches from the keys of the same number."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.keys, self.values = nn.Conv2d(3, 32, 4, 4), nn.Conv2d(3, 16, 1)
+
+    def forward(self, image):
+        query, key = self.keys(image).flatten(2).mT.chunk(2, -1)
+        value = self.values(image)[..., ::4, ::4].flatten(2).mT.roll(8, 1)
+        return torch.softmax(query @ key.mT, -1) @ value
+
+
+def test_values_on_another_grid_than_their_keys_are_refused():
+    """Planted: only values on the grid of the keys were compared with them."""
+    (read,) = ask_attention(ValuesElsewhere().eval(), torch.randn(2, 3, 16, 16)).reads()
+    assert "keys and values" in read.unplaced
+
+
 def test_noise_does_not_reach_a_kink_that_is_near():
     """Planted: noise of a millionth made a token another function of its pixels, and no cell fitted all tokens."""
     network, image = Rectified(16).double().eval(), torch.randn(1, 3, 32, 32).double()

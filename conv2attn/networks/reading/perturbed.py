@@ -140,6 +140,14 @@ class Perturbed:
         if other.shape is not None:
             yield other
 
+    def shuffled(self, generator: torch.Generator) -> Tensor | None:
+        """What is perturbed with the numbers of each image in another order; None of ids."""
+        if self.base is None:
+            return None
+        images = self.base.movedim(self.batch, 0)
+        order = torch.randperm(images[0].numel(), generator=generator, device="cpu")
+        return images.flatten(1)[:, order].reshape(images.shape).movedim(0, self.batch)
+
     def at_maps(self, maps: Iterable[int], shape: tuple[int, ...]) -> "Perturbed":
         """The same with feature maps of this shape perturbed, given their numbers in a run."""
         other, numbers = copy(self), sorted(maps)

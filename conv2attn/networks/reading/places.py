@@ -18,7 +18,7 @@ from torch import Tensor
 from conv2attn.networks.reading.attended import Silence
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.replay_result import CHANNELS
-from conv2attn.networks.reading.responses import EPSILON, WIDTH, Call, Key, Response, Runs
+from conv2attn.networks.reading.responses import EPSILON, FEW, WIDTH, Call, Key, Response, Runs
 
 DRAWS = 8
 """Draws of noise by which the centres of blurred tokens are told."""
@@ -27,6 +27,7 @@ NEARER = 0.5
 IN_MEMORY = 2**24
 """Bytes of queries, keys and values that are kept in memory while places are asked."""
 NOTHING = "nothing of the input arrives here without attention"
+AT_TIMES = "some tokens answer the input in some images alone, as behind a relu, so that silence is no class token"
 BLURRED = "a token depends on several blocks of the input, and on no one cell of a feature map"
 PLACES_DIFFER = "its tokens lie elsewhere in another image: pass one image at a time"
 
@@ -74,12 +75,15 @@ def places_by(perturbed: Perturbed, rule: Silence) -> dict[Call, dict[str, Place
     responses = dict[Key, Response]()
     with SpooledTemporaryFile(IN_MEMORY) as file:
         runs = Runs(file, perturbed, rule)
-        noises = [drawn() * EPSILON for _ in range(math.ceil(WIDTH / runs.narrowest))]
+        # One noise tells places of many channels; of few, others on other images are more channels.
+        more = 0 if runs.narrowest >= FEW else max(1, math.ceil(WIDTH / runs.narrowest) - 1)
+        runs.beside([perturbed.shuffled(generator) for _ in range(more)])
+        noises = [drawn() * EPSILON for _ in range(1 + more)]
         runs.add(*noises)
         for axis in axes:
             runs.add(*(noise * ramp(axis) for noise in noises))
         for key, (own, change, *ramped) in runs.tokens(*range(runs.count)):
-            responses[key] = Response.of(own, change, dict(zip(axes, ramped, strict=True)), shape)
+            responses[key] = Response.of(own, change, dict(zip(axes, ramped, strict=True)), shape, len(noises))
         for axis in axes:
             guesses = {key: blocks_of(each, axis, shape[axis]) for key, each in responses.items()}
             tried = {1}
@@ -102,15 +106,18 @@ def places_by(perturbed: Perturbed, rule: Silence) -> dict[Call, dict[str, Place
     if blurred and not perturbed.maps:
         sums = {key: responses[key].moments(axes) for key in blurred}
         for _ in range(1, DRAWS):
-            noise, image = drawn() * EPSILON, None
+            image = None
             if perturbed.base is not None:
                 # Behind convolutions and norms what a token answers depends on the image. Other images of the same size
                 # of numbers average that out; the ramps are those of the same noise.
                 image = drawn() * perturbed.base.std() + perturbed.base.mean()
             with SpooledTemporaryFile(IN_MEMORY) as file:
                 again = Runs(file, perturbed, rule, image)
-                for each in (noise, *(noise * ramp(axis) for axis in axes)):
-                    again.add(each)
+                again.beside([perturbed.shuffled(generator) for _ in range(more)])
+                noises = [drawn() * EPSILON for _ in range(1 + more)]
+                again.add(*noises)
+                for axis in axes:
+                    again.add(*(noise * ramp(axis) for noise in noises))
                 for key, (own, change, *ramped) in again.tokens(*range(again.count)):
                     if key in blurred:
                         sums[key] += Response.of(own, change, dict(zip(axes, ramped, strict=True)), shape).moments(axes)
@@ -167,6 +174,8 @@ def placed_by(response: Response, axes: list[int], shape: tuple[int, ...]) -> Pl
     nowhere = torch.full((*live.shape, max(len(axes), 1)), -1)
     if not live.any():
         return Places(nowhere, why=NOTHING)
+    if response.at_times and not live.all():
+        return Places(nowhere, why=AT_TIMES)
     fits = [each for axis in axes if (each := response.fitting(axis)) is not None]
     if not axes or len(fits) < len(axes):
         return Places(nowhere, why=BLURRED)

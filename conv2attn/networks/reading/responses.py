@@ -33,8 +33,9 @@ NEAR_BLOCK = 0.05
 """A centre at most this share of a block from the centre of a block is in it."""
 NEAR_CELL = 0.25
 """A centre at most this share of a cell from the centre of a cell may be of this cell alone."""
-WIDTH = 4
-"""Channels of responses that tell a block: in one channel, one has the same direction whatever it depends on."""
+WIDTH, FEW = 4, 16
+"""Channels of responses that tell a block: in one channel, one has the same direction whatever it depends on. Of few
+channels all may be zero behind a relu, or those of one pixel behind a maximum, which another image tells."""
 WIDE = 0.1
 """A token that depends on a block of several cells spreads at least over this share of a cell."""
 
@@ -58,26 +59,34 @@ def numbered(change: Tensor, ramped: Tensor, count: int, near: float = OFF) -> T
 @final
 @dataclass(eq=False)
 class Response:
-    """How one tensor responds to noise: which tokens are `live`; by axis the `centres` and `spreads` of all.
+    """How one tensor responds to noise: which tokens are `live`; by axis the `centres` and `spreads` of all. `at_times`
+    says that some are live on some images alone.
 
     `blocks` are by axis and side of a block how many there are, and of which each token is, where each is of one.
     Numbers are in float32, since they are kept of all layers.
     """
 
     live: Tensor
+    at_times: bool = False
     centres: dict[int, Tensor] = field(default_factory=dict)
     spreads: dict[int, Tensor] = field(default_factory=dict)
     blocks: dict[int, dict[int, tuple[int, Tensor]]] = field(default_factory=dict)
 
     @staticmethod
-    def of(own: Tensor, change: Tensor, ramped: Mapping[int, Tensor], shape: Shape) -> "Response":
-        """The response of a tensor by its changes under noise, and under noise times ramps along axes of the input."""
+    def of(own: Tensor, change: Tensor, ramped: Mapping[int, Tensor], shape: Shape, images: int = 1) -> "Response":
+        """The response of a tensor by its changes under noise, and under noise times ramps along axes of the input.
+
+        Args:
+            images: how many of them give their changes, one behind the other along the channels.
+        """
         squares = change.pow(2).sum(-1)
         # Rounding answers too: of tokens that nothing reaches, changes are some units of float64 of what they are.
         largest = max(
             float(squares.max()) if squares.numel() else 0.0, 1e-9 * EPSILON**2 * float(own.pow(2).sum(-1).mean())
         )
-        response, squares = Response(squares > SILENT * largest), squares.clamp_min(1e-300)
+        parts = change.unflatten(-1, (images, -1)).pow(2).sum(-1) > SILENT * largest
+        at_times = bool((parts.any(-1) & ~parts.all(-1)).any())
+        response, squares = Response(squares > SILENT * largest, at_times), squares.clamp_min(1e-300)
         # Of a spread along one direction only what is across the response shows: (w - 1) / w of it in w channels.
         width = change.shape[-1]
         shown = max(width - 1, 1) / width
@@ -138,7 +147,7 @@ class Stored:
         shape, old = tuple(tensor.shape), self.at.get((run, key))
         start = self.file.seek(old[0]) if old is not None and old[1] == shape else self.file.seek(0, SEEK_END)
         self.at[run, key] = start, shape
-        self.file.write(tensor.flatten().numpy().data)
+        self.file.write(tensor.flatten().contiguous().numpy().data)
 
     def get(self, run: str, key: Hashable) -> Tensor:
         """What a run has stored last."""
@@ -155,29 +164,42 @@ class Runs:
     """The queries, keys, values and weights of each call of each attention in a run on a `base`, and how they change.
 
     They stand in a `file`, by their `keys`; `shapes` are those of the attention of each call. `narrowest` is the
-    least number of channels of any, `WIDTH` at most.
+    least number of channels of any, `FEW` at most.
     """
 
     def __init__(self, file: IO[bytes], perturbed: Perturbed, rule: Rule | None, base: Tensor | None = None):
         self.stored, self.perturbed, self.rule, self.base = Stored(file), perturbed, rule, base
         self.count, self.keys, self.shapes = 0, list[Key](), dict[Call, Shape]()
         self.maps = dict[Call, tuple[Shape, ...]]()
-        self.narrowest, self.draws = WIDTH, 1
+        self.narrowest, self.draws, self.others = FEW, 1, list[Tensor | None]()
         self.add(None)
 
+    def beside(self, others: Sequence[Tensor | None]) -> None:
+        """Runs on other bases: of each, the changes are more channels of those on the first from now on."""
+        self.others = list(others)
+        for number, base in enumerate(others, 1):
+            self.run(f"base {number}", None, base, "")
+
     def add(self, *noises: Tensor | None) -> None:
-        """A run with each of these noises on the input, of which the changes are stored as more channels."""
-        self.draws, first, others = len(noises), self.count == 0, False
+        """A run with each of these noises on the input, and its base, of which the changes are stored as channels."""
+        self.draws = len(noises)
+        for number, (noise, base) in enumerate(zip(noises, (self.base, *self.others), strict=False)):
+            own = f"base {number}" if number else "0"
+            self.run(f"{self.count}", noise, base, own if self.count else "")
+        self.count += 1
+
+    def run(self, name: str, noise: Tensor | None, base: Tensor | None, own: str) -> None:
+        """A run of which the changes are stored by this name, or all of it, where nothing stands by the name `own`."""
 
         def keep(key: Key, tensor: Tensor) -> None:
-            if first:
+            if name == "0":
                 self.keys.append(key)
                 self.narrowest = min(self.narrowest, max(1, tensor.shape[-1])) if key[1] in ROLES else self.narrowest
             # Only changes are compared. Their difference is taken here, in float64, before anything is rounded.
-            change = tensor.double() if first else tensor.double() - self.stored.get("0", key)
-            if others:
-                change = torch.cat([self.stored.get(f"{self.count}", key), change], -1)
-            self.stored.put(f"{self.count}", key, change)
+            change = tensor.double() - self.stored.get(own, key) if own else tensor.double()
+            if own.startswith("base"):
+                change = torch.cat([self.stored.get(name, key), change], -1)
+            self.stored.put(name, key, change)
 
         def see(attended: Attended, _: Running) -> None:
             self.shapes[attended.call], self.maps[attended.call] = tuple(attended.attention.shape), attended.maps
@@ -187,10 +209,7 @@ class Runs:
                 if tensor is not None and tensor.is_floating_point():
                     keep((attended.call, role), tensor)
 
-        for noise in noises:
-            self.perturbed.run(Watch(self.perturbed.network, see, self.rule), noise, self.base)
-            others = True
-        self.count += 1
+        self.perturbed.run(Watch(self.perturbed.network, see, self.rule), noise, base)
 
     def of(self, key: Key, *numbers: int) -> list[Tensor]:
         """The tensor of the first run, and its changes in others."""

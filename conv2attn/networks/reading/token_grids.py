@@ -66,9 +66,12 @@ def placed(
     query_sides, key_sides = queries.sides, keys.sides
     # Weights of a key multiply the value in its column. A value of another place is another layer than the matrices
     # say.
-    if isinstance(values, Located) and values.sides == key_sides:
+    if isinstance(values, Located):
         at_values = values.cells[at].numpy()
-        if ((at_values >= 0) & (at_keys >= 0) & (at_values != at_keys)).any():
+        same = values.sides == key_sides or not (values.exact and keys.exact)
+        if not same or (
+            values.sides == key_sides and ((at_values >= 0) & (at_keys >= 0) & (at_values != at_keys)).any()
+        ):
             return VALUES_APART
     if not (at_keys >= 0).any() or not (at_queries >= 0).any():
         role = "queries" if (at_keys >= 0).any() else "keys"

@@ -322,7 +322,8 @@ class Watch(TorchFunctionMode):
         left, right = factors.left, factors.right
         first, second = (trail_of(each, self.run_itself) for each in (factors.first, factors.second))
         # A matrix times many: such a factor has no images, so that it is a layer (one that mixes heads, a projection).
-        one_for_all = min(left.ndim, right.ndim) == 2 < max(left.ndim, right.ndim)  # as a layer that mixes heads
+        axes = factors.first.ndim, factors.second.ndim
+        one_for_all = min(axes) == 2 < max(axes)  # as a layer that mixes heads
         right_one = weights_are_right(first, second, left, right)
         if right_one is not None and not any(each.module in self.own for each in self.running):
             attention, value = (right.mT, left.mT) if right_one else (left, right)
@@ -330,7 +331,7 @@ class Watch(TorchFunctionMode):
             assert trail is not None
             # Without a softmax only rows of shares are taken (one in all, or less beside a sink): any other product of
             # activations would be attention.
-            if (trail.softmaxes and not one_for_all) or shares(attention):
+            if not one_for_all and (trail.softmaxes or shares(attention)):
                 return self.weighed(attention, value, trail, right_one, factors, result)
             if not trail.softmaxes and not one_for_all and self.operands(attention, trail=trail):
                 self.unseen[innermost(self.running).module] += 1

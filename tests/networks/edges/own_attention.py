@@ -450,6 +450,13 @@ class ByHead(Layer):
 
 PLAIN = Layer.__call__
 HALVES = ROWS[:, [2, 3, 0, 1]].flatten()
+
+
+def talking(scores):
+    """Heads that a matrix mixes behind the softmax, on the last axis for it."""
+    return torch.einsum("bhij,hg->bgij", scores.softmax(-1), torch.tensor([[0.7, -0.2], [0.3, 1.1]]).to(scores))
+
+
 STYLES = {
     "plain": (PLAIN, Layer, ""),
     "scores in float32": (partial(narrow_scores, torch.Tensor.float), Layer, ""),
@@ -500,6 +507,7 @@ STYLES = {
     "two views of an image": (two_views, Layer, "lie at the same tokens"),
     "views and heads on one axis": (views_and_heads, Layer, "lie at the same tokens"),
     "heads in groups": (in_groups, Layer, ""),
+    "talking heads": (PLAIN, partial(Layer, talking), ""),
     "sparsemax": (PLAIN, partial(Layer, sparsemax), ""),
     "its four largest scores": (PLAIN, partial(Layer, best_scores), ""),
     "capped scores": (PLAIN, partial(Layer, lambda scores: (5 * torch.tanh(scores / 5)).softmax(-1)), ""),
