@@ -25,7 +25,7 @@ from conv2attn.networks.reading.places import PLACES_DIFFER, Places
 from conv2attn.networks.reading.replay_result import OTHER_HEADS, Replayed
 from conv2attn.networks.reading.responses import ROLES, SEVERAL, Call, Shape
 from conv2attn.networks.reading.rounds import places
-from conv2attn.networks.reading.score_order import unordered
+from conv2attn.networks.reading.score_order import Order, order_of
 from conv2attn.networks.reading.token_grids import Placed, images_as_windows, placed
 
 
@@ -136,16 +136,16 @@ def answers_of(alone: Perturbed, inputs: Any, count: int, ordered: bool = True) 
     pair = alone.others_of(inputs, 0, count) or alone
     try:
         images, shapes = images_of_rows(pair)
-        order, rows = unordered(alone) if ordered else ({}, {})
-        if rows:  # the order of rows may be another in each image
-            order, rows = unordered(pair)
+        order = order_of(alone) if ordered else Order()
+        if order.rows or order.turned:  # the order of rows may be another in each image, and calls have other numbers
+            order = order_of(pair)
     except Exception as error:  # a network may raise its own
         return f"two images do not run together in float64 ({first_line(error)})"
     try:
-        found: Mapping[Call, Mapping[str, Places]] | str = places(pair, order, rows)
+        found: Mapping[Call, Mapping[str, Places]] | str = places(pair, order)
     except Exception as error:  # a network may raise its own
         found = f"it does not run with noise on its input ({first_line(error)})"
-    return Answers(pair.images, found, images, shapes, order)
+    return Answers(pair.images, found, images, shapes, order.reasons)
 
 
 def runs_of(

@@ -71,16 +71,12 @@ class Running:
 @final
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A softmax that waits for its product with the values, and the modules that ran then, from the outermost.
-
-    Of the `products` in its scores some stand `turned` there.
-    """
+    """A softmax that waits for its product with the values, and the modules that ran then, from the outermost."""
 
     weights: Tensor
     running: tuple[Running, ...]
     columns: bool
     products: frozenset[int]
-    turned: frozenset[int]
 
 
 @final

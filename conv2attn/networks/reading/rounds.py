@@ -1,6 +1,5 @@
 """Places in as many rounds as they need: behind attention without a residual, again."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from torch import Tensor
@@ -11,24 +10,22 @@ from conv2attn.networks.reading.feature_maps import by_maps
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.places import NOTHING, Places, conclude, places_by, standing
 from conv2attn.networks.reading.responses import Call
+from conv2attn.networks.reading.score_order import Order
 
 
-def places(
-    perturbed: Perturbed, reasons: Mapping[Call, str], rows: Mapping[Call, Tensor]
-) -> dict[Call, dict[str, Places]]:
+def places(perturbed: Perturbed, order: Order) -> dict[Call, dict[str, Places]]:
     """The places of the queries, keys and values of each call of each attention.
 
     Layers that the first input tensor does not reach are tried with the other float inputs, then with the token
     embeddings.
 
     Args:
-        reasons: why the order of the rows or columns of a call is not known: it passes nothing on.
-        rows: the query of each row of a call whose rows are in another order.
+        order: what is known of that of the rows and columns of each call; where nothing is, it passes nothing on.
     """
     found = dict[Call, dict[str, Places]]()
     for each in (perturbed, *perturbed.others()):
         if each.has_images and not (found and all(map(arrives, found.values()))):
-            own = places_in_rounds(each, reasons, rows)
+            own = places_in_rounds(each, order)
             found = own | {call: roles for call, roles in found.items() if arrives(roles)}
     return found
 
@@ -38,9 +35,7 @@ def arrives(roles: dict[str, Places]) -> bool:
     return any(each.why != NOTHING for each in roles.values())
 
 
-def places_in_rounds(
-    perturbed: Perturbed, reasons: Mapping[Call, str], rows: Mapping[Call, Tensor]
-) -> dict[Call, dict[str, Places]]:
+def places_in_rounds(perturbed: Perturbed, order: Order) -> dict[Call, dict[str, Places]]:
     """The places of what the perturbed tensor reaches.
 
     Where a sublayer has no residual, nothing comes through the silence. Each query in front that stands at a value then
@@ -51,11 +46,13 @@ def places_in_rounds(
         found = by_maps(perturbed, places_by(perturbed, rule), rule)
         for roles in found.values():  # feature maps have placed some
             conclude(roles)
-        for call in found.keys() & rows.keys():
-            found[call]["query"] = of_these(found[call]["query"], rows[call])
+        for call in found.keys() & order.turned:
+            found[call] |= {"query": found[call]["key"], "key": found[call]["query"]}
+        for call in found.keys() & order.rows.keys():
+            found[call]["query"] = of_these(found[call]["query"], order.rows[call])
         return found
 
-    unknown = {name for (name, _), why in reasons.items() if why}
+    unknown = {name for (name, _), why in order.reasons.items() if why}
     passing, found = dict[Call, Tensor](), asked(Silence())
     while lost := [call for call in found if not arrives(found[call])]:
         calls = list(found)

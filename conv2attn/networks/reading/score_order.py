@@ -10,9 +10,11 @@ way is asked in two parts: what each softmax is of must answer noise on the prod
 softmaxes. What is linear between these answers in proportion, and tells each key by itself.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from tempfile import SpooledTemporaryFile
+from typing import final
 
 import torch
 from torch import Tensor
@@ -47,19 +49,28 @@ NO_VALUES = (
 
 Numbers = Mapping[int, bool]
 """The numbers in a run of products or softmaxes, and whether their columns are queries."""
-Rows = Mapping[Call, Tensor]
-"""By call the query (*lead, rows) of each row of an attention."""
 Change = Callable[[Tensor], Tensor]
 """What is added to scores or weights (..., queries, keys)."""
 Use = Callable[[Attended, Running], None]
 
 
-def unordered(alone: Perturbed) -> tuple[dict[Call, str], Rows]:
-    """The reasons why the order of the queries and keys of attention is not known, and queries of rows in another one.
+@final
+@dataclass(frozen=True)
+class Order:
+    """By call, the `reasons` why the order of its queries and keys is not known, and the queries of `rows` in another.
 
-    Both are by calls.
+    In those that are `turned` keys were the first factor of the scores, and queries the second.
     """
-    rows, reasons, unseen = dict[Call, Tensor](), dict[Call, str](), set[Call]()
+
+    reasons: dict[Call, str] = field(default_factory=dict)
+    rows: dict[Call, Tensor] = field(default_factory=dict)
+    turned: set[Call] = field(default_factory=set)
+
+
+def order_of(alone: Perturbed) -> Order:
+    """What the scores say of the order of the queries and keys of all attention."""
+    order, unseen = Order(), set[Call]()
+    reasons, rows = order.reasons, order.rows
     of_scores, of_softmaxes = dict[Call, Numbers](), dict[Call, Numbers]()
 
     def look(attended: Attended, _: Running) -> None:
@@ -72,13 +83,29 @@ def unordered(alone: Perturbed) -> tuple[dict[Call, str], Rows]:
         elif attended.query is None and attended.value is not None:
             unseen.add(call)
 
+    def either_way(ask: Callable[[Mapping[Call, Numbers]], dict[Call, str]], calls: Iterable[Call]) -> dict[Call, str]:
+        """Why calls are out of order, whichever factor of their products are the queries."""
+        doubtful = ask({call: of_scores[call] for call in calls})
+        others = {call: of_scores[call] for call, why in doubtful.items() if why == OTHER_ROWS}
+        others = {call: {number: not way for number, way in each.items()} for call, each in others.items()}
+        for call in others.keys() - ask(others).keys():
+            of_scores[call] = others[call]
+            order.turned.add(call)
+            del doubtful[call]
+        return doubtful
+
     weigh(alone, look)
     # The whole way is asked first, since most layers answer it, and whatever stands between is in it.
-    doubtful = out_of_order(alone, {call: each for call, each in of_scores.items() if call not in reasons}, rows=rows)
+    known = [call for call in of_scores if call not in reasons]
+    doubtful = either_way(lambda scores: out_of_order(alone, scores, rows=rows), known)
     # Mixed heads answer the whole way by sums over heads, each with a c of its own, and no two numbers explain these.
     # The halves are linear where heads are mixed by layers, so that each column answers by its own factor exactly.
     halves = {call: of_softmaxes[call] for call in doubtful if of_softmaxes[call]}
-    front = out_of_order(alone, of_scores, halves, front=True)
+
+    def in_front(scores: Mapping[Call, Numbers]) -> dict[Call, str]:
+        return out_of_order(alone, scores, {call: halves[call] for call in scores}, front=True)
+
+    front = either_way(in_front, halves)
     behind = out_of_order(alone, of_scores, {call: each for call, each in halves.items() if call not in front})
     for call in halves:
         doubtful[call] = front.get(call) or behind.get(call, "")
@@ -90,7 +117,9 @@ def unordered(alone: Perturbed) -> tuple[dict[Call, str], Rows]:
     for call, why in doubtful.items():
         if why and (why != NO_ANSWER or call in answering):
             reasons.setdefault(call, why)
-    return dict.fromkeys(answering & unseen, UNSEEN_SCORES) | reasons, rows
+    for call in answering & unseen:
+        reasons.setdefault(call, UNSEEN_SCORES)
+    return order
 
 
 def out_of_order(

@@ -20,13 +20,12 @@ UNIT = 1e-6
 @dataclass(frozen=True, eq=False)
 class Trail:
     """Numbers, in a `run`, of the `softmaxes` of which a tensor is made, of the `products` in their scores, and of the
-    softmaxes `before` these; and of the products that stand in it `turned`."""
+    softmaxes `before` these."""
 
     run: object
     softmaxes: frozenset[int] = frozenset()
     products: frozenset[int] = frozenset()
     before: frozenset[int] = frozenset()
-    turned: frozenset[int] = frozenset()
 
     @property
     def every(self) -> frozenset[int]:
@@ -53,16 +52,7 @@ def join(trails: Sequence[Trail], run: object) -> Trail:
     softmaxes = frozenset[int]().union(*(each.softmaxes for each in trails))
     products = frozenset[int]().union(*(each.products for each in trails))
     before = frozenset[int]().union(*(each.before for each in trails))
-    turned = frozenset[int]().union(*(each.turned for each in trails))
-    return Trail(run, softmaxes, frozenset(sorted(products)[-MOST_PRODUCTS:]), before, turned)
-
-
-def swaps_ends(view: Tensor, tensor: Tensor) -> bool:
-    """Whether a tensor is a view of another whose last two axes are exchanged."""
-    if view.ndim != tensor.ndim or view.ndim < 2 or view.data_ptr() != tensor.data_ptr():
-        return False
-    rows, columns = tensor.stride()[-2:]
-    return view.shape[-2:] == tensor.mT.shape[-2:] and view.stride()[-2:] == (columns, rows) != (rows, columns)
+    return Trail(run, softmaxes, frozenset(sorted(products)[-MOST_PRODUCTS:]), before)
 
 
 def tensors_in(values: Any) -> Iterator[Tensor]:
@@ -115,8 +105,8 @@ def shares(tensor: Tensor) -> bool:
 class MatrixProduct:
     """A product `left` (..., rows, common) by `right` (..., common, columns), of the tensors `first` and `second`.
 
-    `canonical` turns its result into (..., rows, columns), and `back` turns that into such a result, in which columns
-    come first where it is `turned`. The product is added to `added`.
+    `canonical` turns its result into (..., rows, columns), and `back` turns that into such a result. The product is
+    added to `added`.
     """
 
     left: Tensor
@@ -126,7 +116,6 @@ class MatrixProduct:
     canonical: Callable[[Tensor], Tensor] = lambda result: result
     back: Callable[[Tensor], Tensor] = lambda result: result
     added: Tensor | None = None
-    turned: bool = False
 
 
 def as_matrix_product(function: Any, args: Any, kwargs: Any) -> MatrixProduct | None:
@@ -202,6 +191,4 @@ def of_einsum(first: str, second: str, output: str, one: Tensor, other: Tensor) 
         return apart.permute([letters.index(letter) for letter in output])
 
     left, right = matrix(first, one, rows, common), matrix(second, other, common, columns)
-    return MatrixProduct(
-        left, right, one, other, canonical, back, turned=output.index(columns[0]) < output.index(rows[0])
-    )
+    return MatrixProduct(left, right, one, other, canonical, back)

@@ -9,7 +9,6 @@ import inspect
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -31,7 +30,6 @@ from conv2attn.networks.reading.trails import (
     as_matrix_product,
     join,
     shares,
-    swaps_ends,
     tag,
     tensors_in,
     trail_of,
@@ -237,8 +235,7 @@ class Watch(TorchFunctionMode):
         for made in tensors_in((result,)):
             whole = name not in REDUCTIONS or (made.ndim > 1 and made.shape[-2:] == below[0].shape[-2:])
             if made.is_floating_point() and whole and (made.numel() <= most or name in WRITERS):
-                exchanged = len(below) == 1 and swaps_ends(made, below[0])
-                tag(made, replace(trail, turned=trail.products - trail.turned) if exchanged else trail)
+                tag(made, trail)
         if name in WRITERS and args and isinstance(args[0], Tensor):
             tag(args[0], trail)
 
@@ -313,7 +310,7 @@ class Watch(TorchFunctionMode):
         self.numbers += 1
         if self.softmaxed is not None:
             result = self.softmaxed(self.numbers, scores, result).to(result)
-        self.opened[self.numbers] = Opened(result, tuple(self.running), axis == -2, under.products, under.turned)
+        self.opened[self.numbers] = Opened(result, tuple(self.running), axis == -2, under.products)
         tag(result, Trail(self.run_itself, frozenset({self.numbers}), under.products, under.every))
         return result
 
@@ -333,7 +330,7 @@ class Watch(TorchFunctionMode):
             # activations would be attention.
             if not one_for_all and (trail.softmaxes or shares(attention)):
                 return self.weighed(attention, value, trail, right_one, factors, result)
-            if not trail.softmaxes and not one_for_all and self.operands(attention, trail=trail):
+            if not trail.softmaxes and not one_for_all and self.operands(attention, products=trail.products):
                 self.unseen[innermost(self.running).module] += 1
         whole = self.joined((factors.first, factors.second))
         # A product of weights with something that has none is made of these weights still, and is no score of its own.
@@ -352,8 +349,7 @@ class Watch(TorchFunctionMode):
         while len(self.scores) > MOST_PRODUCTS:
             del self.scores[next(iter(self.scores))]
         products = (whole.products if one_for_all else frozenset()) | {self.numbers}
-        turned = frozenset({self.numbers} if factors.turned else ())
-        own = Trail(self.run_itself, frozenset(), products, whole.every, whole.turned & products | turned)
+        own = Trail(self.run_itself, frozenset(), products, whole.every)
         added = None if factors.added is None else trail_of(factors.added, self.run_itself)
         tag(result, own if added is None else join([own, added], self.run_itself))
         return result
@@ -368,7 +364,7 @@ class Watch(TorchFunctionMode):
         running = opened[0].running if opened else ()
         place = innermost([each for each in self.running if not opened or any(each is other for other in running)])
         matrix = attention.ndim == 2
-        operands = self.operands(attention, opened[0] if opened else None, trail)
+        operands = self.operands(attention, opened[0] if opened else None, trail.products)
         # Those of earlier attention are let go: the same weights may multiply values once more.
         kept = trail.products or frozenset({self.numbers})
         self.scores = {number: each for number, each in self.scores.items() if number >= min(kept)}
@@ -383,27 +379,29 @@ class Watch(TorchFunctionMode):
         made = (attended.attention[0, 0] if matrix else attended.attention).to(value) @ value
         return factors.back(made.mT if turned else made)
 
-    def operands(self, attention: Tensor, opened: Opened | None = None, trail: Trail | None = None) -> dict[str, Any]:
+    def operands(
+        self, attention: Tensor, opened: Opened | None = None, products: frozenset[int] = frozenset()
+    ) -> dict[str, Any]:
         """The queries and keys of attention: of the products in its scores the last that has as many axes.
 
         A product of queries with a table has fewer, or one where these stand behind each other.
         """
-        products = trail.products if trail is not None else frozenset[int]()
         products = products or (opened.products if opened is not None else frozenset())
-        weights_turned = opened is not None and opened.columns != is_turned(attention, opened)
-        made = opened or trail
-        of_products = frozenset[int]() if made is None else made.turned
+        turned = opened is not None and opened.columns != is_turned(attention, opened)
         fitting, scores = [], dict[int, bool]()
         for number in sorted(products & self.scores.keys()):
-            each, turned = self.scores[number], weights_turned != (number in of_products)
-            query, key = (each.key, each.query) if turned else (each.query, each.key)
-            if (query.shape[-2], key.shape[-2]) == attention.shape[-2:]:
-                fitting.append(((key.ndim, key.shape[:-2].numel(), number), query, key))
-                scores[number] = turned
+            each = self.scores[number]
+            # Which factor are the queries, shapes tell where these are other numbers, and else the order of scores.
+            for way in (not turned, turned):
+                query, key = (each.key, each.query) if way else (each.query, each.key)
+                if (query.shape[-2], key.shape[-2]) == attention.shape[-2:]:
+                    fits, scores[number] = (query, key), way
+            if number in scores:
+                fitting.append(((fits[1].ndim, fits[1].shape[:-2].numel(), number), *fits))
         if not fitting:
             return {}
         _, query, key = max(fitting, key=lambda each: each[0])
-        return {"query": query, "key": key, "scores": scores, "turned": weights_turned}
+        return {"query": query, "key": key, "scores": scores, "turned": turned}
 
 
 def sides_of_patches(

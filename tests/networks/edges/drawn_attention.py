@@ -26,6 +26,7 @@ PRODUCTS = {
     "matmul": (lambda query, key: query @ key.mT, torch.matmul),
     "keys first": (lambda query, key: torch.einsum("...kd,...qd->...qk", key, query), torch.matmul),
     "einsum": (partial(torch.einsum, "...qd,...kd->...qk"), partial(torch.einsum, "...qk,...kd->...qd")),
+    "behind another axis": (lambda query, key: torch.stack([*(key @ query.mT).unbind(-2)], -1), torch.matmul),
     "transposed": (lambda query, key: (key @ query.mT).mT, lambda weights, value: (value.mT @ weights.mT).mT),
 }
 CHANGES = {
@@ -81,7 +82,7 @@ def test_a_drawn_network_is_read_as_it_attends(form, product, change, places, ou
 
 
 def test_the_law_sees_a_wrong_reading(monkeypatch):
-    """Planted: scores that are turned are not seen to be."""
+    """Planted: the second factor of scores is never the queries."""
     choices = partial(Drawn, "images, heads", "transposed", "none")
-    monkeypatch.setattr("conv2attn.networks.reading.watch.swaps_ends", lambda *_: False)
+    monkeypatch.setattr("conv2attn.networks.reading.score_order.OTHER_ROWS", "never")
     assert verdict_of(lambda layer, tokens: attend(layer, tokens, WHOLE, False, False), choices) != "right"
