@@ -171,7 +171,8 @@ def lines_of(located: Located, at: Tensor) -> list[Tensor]:
     assert located.centre is not None
     cells, centres = (each[at.flatten()].flatten(0, 1) for each in (located.cells, located.centre))
     count, there = prod(located.sides), cells >= 0
-    sums = torch.zeros(count, centres.shape[-1], dtype=torch.float64).index_add_(0, cells[there], centres[there])
+    zeros = torch.zeros(count, centres.shape[-1], dtype=torch.float64, device="cpu")
+    sums = zeros.index_add_(0, cells[there], centres[there])
     centre = (sums / cells[there].bincount(minlength=count)[:, None]).unflatten(0, located.sides)
     each = (centre[..., axis].movedim(axis, 0).reshape(side, -1) for axis, side in enumerate(located.sides))
     return [line.median(1).values for line in each]
