@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from networks.edges.own_attention import CELLS, HEADS, ROWS, WHOLE, WINDOWS, Layer, note, verdict_of
 from torch.nn import functional as F
 
+from conv2attn.networks.reading import score_order
+
 FORMS = {
     "images, heads": (lambda each: each, lambda each, images: each),
     "heads, images": (lambda each: each.transpose(0, 1), lambda each, images: each.transpose(0, 1)),
@@ -82,7 +84,8 @@ def test_a_drawn_network_is_read_as_it_attends(form, product, change, places, ou
 
 
 def test_the_law_sees_a_wrong_reading(monkeypatch):
-    """Planted: the second factor of scores is never the queries."""
+    """Planted: noise never takes the second factor of scores for the queries."""
     choices = partial(Drawn, "images, heads", "transposed", "none")
-    monkeypatch.setattr("conv2attn.networks.reading.score_order.OTHER_ROWS", "never")
+    straight = partial(lambda own, weights, _, *rest: own(weights, False, *rest), score_order.moved)
+    monkeypatch.setattr(score_order, "moved", straight)
     assert verdict_of(lambda layer, tokens: attend(layer, tokens, WHOLE, False, False), choices) != "right"

@@ -45,7 +45,9 @@ class Alive(TorchDispatchMode):
 
 
 def places_alone(network, images):
-    return resolve_name(f"{READING}.rounds.places")(Perturbed(network, images), {}, {})
+    return resolve_name(f"{READING}.rounds.places")(
+        Perturbed(network, images), resolve_name(f"{READING}.score_order.Order")()
+    )
 
 
 ASKED = {
