@@ -259,6 +259,14 @@ def test_values_on_another_grid_than_their_keys_are_refused():
     assert "keys and values" in read.unplaced
 
 
+def test_constant_values_have_no_grid():
+    """Planted: values that nothing of the input reaches were values on another grid."""
+    network = ValuesElsewhere().eval()
+    torch.nn.init.zeros_(network.values.weight)
+    (read,) = ask_attention(network, torch.randn(2, 3, 16, 16)).reads()
+    assert read.tokens.sides == (4, 4)
+
+
 def test_noise_does_not_reach_a_kink_that_is_near():
     """Planted: noise of a millionth made a token another function of its pixels, and no cell fitted all tokens."""
     network, image = Rectified(16).double().eval(), torch.randn(1, 3, 32, 32).double()

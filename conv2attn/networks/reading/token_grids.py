@@ -68,7 +68,7 @@ def placed(
     # say.
     if isinstance(values, Located):
         at_values = values.cells[at].numpy()
-        same = values.sides == key_sides or not (values.exact and keys.exact)
+        same = values.sides in ((), key_sides) or not (values.exact and keys.exact)
         if not same or (
             values.sides == key_sides and ((at_values >= 0) & (at_keys >= 0) & (at_values != at_keys)).any()
         ):
