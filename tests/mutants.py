@@ -446,12 +446,12 @@ class Planted(MetaPathFinder):
     """Finds modules as they are found without it, but the file `path` with another source."""
 
     def __init__(self, path: Path, source: str):
-        self.path, self.source = str(path), source
+        self.path, self.source, self.found = str(path), source, False
 
     def find_spec(self, fullname, path, target=None):
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.origin == self.path:
-            spec.loader = MutatedLoader(fullname, self.path, self.source)
+            spec.loader, self.found = MutatedLoader(fullname, self.path, self.source), True
         return spec
 
 
@@ -466,13 +466,17 @@ def run(path: Path, source: str, tests: list[str], seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
     os.chdir(ROOT)
     os.environ |= {"CONV2ATTN_PROFILE": "mutants", "CONV2ATTN_ALL": "1"}  # the same examples each time, and every day
-    sys.meta_path.insert(0, Planted(path, source))
+    # Whatever a test before has put in front, the package is that of this checkout.
+    sys.path.insert(0, str(ROOT))
+    sys.path_importer_cache.clear()
+    sys.meta_path.insert(0, planted := Planted(path, source))
     with open(os.devnull, "w") as nowhere:
         for stream in (1, 2):
             os.dup2(nowhere.fileno(), stream)
     code = 70
     try:
         code = int(pytest.main([*tests, *QUIETLY]))
+        code = code if planted.found else 71  # the file was never imported: nothing was planted
     finally:
         os._exit(code)
 
