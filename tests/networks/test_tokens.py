@@ -10,6 +10,7 @@ from torch.nn import functional as F
 import conv2attn
 from conv2attn import capture, check_span, heads
 from conv2attn.span import ask_attention
+from conv2attn.theory.basis import Sites
 from conv2attn.verdicts import Verdict
 
 
@@ -446,10 +447,16 @@ class Halo(nn.Module):
         torch.manual_seed(0)
         self.patch, self.of_all = nn.Conv2d(3, 16, 2, 2), nn.Conv2d(16, 48, 1)
 
-    def forward(self, image):
+    def parts(self, image):
+        """Queries (images, windows, tokens, channels), and keys and values (images, windows, channels, tokens)."""
         queries, *others = self.of_all(self.patch(image)).chunk(3, 1)
         queries = F.unfold(queries, 4, stride=4).unflatten(1, (16, 16)).movedim(-1, 1).mT
-        keys, values = (F.unfold(each, 6, padding=1, stride=4).unflatten(1, (16, 36)).movedim(-1, 1) for each in others)
+        return queries, *(
+            F.unfold(each, 6, padding=1, stride=4).unflatten(1, (16, 36)).movedim(-1, 1) for each in others
+        )
+
+    def forward(self, image):
+        queries, keys, values = self.parts(image)
         self.attention = torch.softmax(queries @ keys, -1)
         return self.attention @ values.mT
 
@@ -470,6 +477,34 @@ def test_facts_of_a_halo_are_those_of_its_map_over_the_image():
     whole[..., 0] = (1 - whole.sum(-1)).clamp_min(0)
     (expected,) = heads(whole[:, None], grid=(12, 12), extra_tokens=1).layers
     assert torch.allclose(torch.tensor(layer.mass), torch.tensor(expected.mass), atol=1e-6)
+
+
+class Shifts(Halo):
+    """Nine heads, each of which attends to one neighbour by its scores of 1000; `moved` puts keys in another order."""
+
+    def __init__(self, moved):
+        super().__init__()
+        inner, steps = torch.arange(36).view(6, 6)[1:-1, 1:-1].flatten(), torch.tensor([-1, 0, 1])
+        targets = inner + (6 * steps[:, None] + steps).flatten()[:, None]
+        self.order = torch.randperm(36) if moved else torch.arange(36)
+        self.scores = 1000 * F.one_hot(targets, 36)[..., self.order].double()
+
+    def forward(self, image):
+        queries, *others = (each[:, :, None].expand(-1, -1, 9, -1, -1) for each in self.parts(image))
+        keys, values = (each[..., self.order] for each in others)
+        return torch.softmax(queries @ keys + self.scores, -1) @ values.mT
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_halo_is_judged_as_a_convolution_on_the_keys_of_a_window(moved):
+    """Planted: a halo has no grid; and keys in any order are taken for rows of a box."""
+    network, images = Shifts(moved).double().eval(), torch.randn(2, 3, 24, 24).double()
+    (read,) = ask_attention(network, images).reads()
+    inside = ((6, 6), Sites((1, 1), (1, 1), (1, 1)))
+    assert read.unplaced or (read.tokens.sides, read.tokens.sites) == (
+        ((), Sites((1,), (0,), (20,))) if moved else inside
+    )
+    assert check_span(network, example_input=images).verdict is (Verdict.UNDECIDED if moved else Verdict.HOLDS)
 
 
 def photos(folder):

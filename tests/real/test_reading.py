@@ -54,6 +54,8 @@ def test_keys_of_a_halo_stand_around_the_queries_of_their_block():
         assert np.array_equal(windows.places, blocks)
         assert np.array_equal(windows.keys, keys)
         assert windows.grid.sites.stride == (step, step)
+        inside = Sites((step, step), (2, 2), (1 + step, 1 + step))
+        assert (read.tokens.sides, read.tokens.sites) == ((12, 12), inside)
 
 
 def test_the_quarter_of_a_masked_autoencoder_stands_where_it_was_taken():

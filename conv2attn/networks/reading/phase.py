@@ -363,7 +363,10 @@ UNSEEN_CODE = Unread(
     "make shares of them in front of the values, or pass the attention as an array"
 )
 IMAGES_AS_WINDOWS = "its tokens lie elsewhere in each image: all images are windows of one"
-AROUND = "in windows with keys around them: measured where they stand in the image, without keys beyond it"
+AROUND = (
+    "in windows with keys around them: measured where they stand in the image, without keys beyond it; "
+    "check-span judges one window"
+)
 UNSEEN = Unread("it attends in some runs of the network, and not in others")
 
 

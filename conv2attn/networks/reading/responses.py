@@ -189,7 +189,7 @@ class Runs:
         self.count += 1
 
     def run(self, name: str, noise: Tensor | None, base: Tensor | None, own: str) -> None:
-        """A run of which the changes are stored by this name, or all of it, where nothing stands by the name `own`."""
+        """A run of which what has changed since the run `own` is stored by this name; all of it without such a run."""
 
         def keep(key: Key, tensor: Tensor) -> None:
             if name == "0":

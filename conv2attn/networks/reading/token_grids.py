@@ -1,6 +1,7 @@
 """From the places of queries and keys to the grid, the leading tokens and the windows of a layer."""
 
 from dataclasses import dataclass, replace
+from itertools import product
 from math import inf, prod
 from typing import final
 
@@ -66,13 +67,12 @@ def placed(
     query_sides, key_sides = queries.sides, keys.sides
     # Weights of a key multiply the value in its column. A value of another place is another layer than the matrices
     # say.
-    if isinstance(values, Located):
+    if isinstance(values, Located) and values.sides == key_sides:
         at_values = values.cells[at].numpy()
-        same = values.sides in ((), key_sides) or not (values.exact and keys.exact)
-        if not same or (
-            values.sides == key_sides and ((at_values >= 0) & (at_keys >= 0) & (at_values != at_keys)).any()
-        ):
+        if ((at_values >= 0) & (at_keys >= 0) & (at_values != at_keys)).any():
             return VALUES_APART
+    elif isinstance(values, Located) and values.sides and values.exact and keys.exact:
+        return VALUES_APART
     if not (at_keys >= 0).any() or not (at_queries >= 0).any():
         role = "queries" if (at_keys >= 0).any() else "keys"
         return f"its {role} have no place in the input: they are class tokens, text beside it, or the like"
@@ -123,9 +123,33 @@ def in_halos(queries: Located, keys: Located, at: Tensor) -> Placed | str:
     stand = np.ravel_multi_index([each * stride + before for each, stride, before in on_axes], keys.sides)
     if not all(set(own) <= set(around) for own, around in zip(stand, at_keys, strict=True)):
         return APART
-    # On the line of a window's keys, where its queries stand says nothing: their places do.
-    line = Sites((1,), (0,), (at_keys.shape[-1] - at_queries.shape[-1],))
-    return Placed(Tokens((), 0, Windows(at_queries, grid, at_keys), line))
+    # Where keys are in no order, sites on the line of them say only how many queries there are.
+    line = (), Sites((1,), (0,), (at_keys.shape[-1] - at_queries.shape[-1],))
+    sides, sites = in_box(stand, at_keys, keys.sides) or line
+    return Placed(Tokens(sides, 0, Windows(at_queries, grid, at_keys), sites))
+
+
+def in_box(queries: Cells, keys: Cells, sides: Sides) -> tuple[Sides, Sites] | None:
+    """The sides of the boxes of cells that the keys of all windows are row by row, and where queries stand in them.
+
+    Keys beyond the image are -1. None where keys are no boxes, or queries stand otherwise in one than in the others.
+    """
+    there, count = keys >= 0, keys.shape[-1]
+    of_queries, of_keys = (np.stack(np.unravel_index(np.maximum(each, 0), sides), -1) for each in (queries, keys))
+    divisors = [each for each in range(1, count + 1) if count % each == 0]
+    for box in (each for each in product(divisors, repeat=len(sides)) if prod(each) == count):
+        corners = of_keys - np.stack(np.unravel_index(np.arange(count), box), -1)
+        corner = corners[np.arange(len(keys)), there.argmax(-1)][:, None]
+        inside = of_queries - corner
+        lines = [np.unique(each) for each in np.moveaxis(inside, -1, 0)]
+        steps = [np.unique(np.diff(line)) for line in lines]
+        rows = np.stack(np.meshgrid(*lines, indexing="ij"), -1).reshape(-1, len(sides))
+        in_rows = inside.shape[1:] == rows.shape and bool((inside == rows).all())
+        if (corners == corner)[there].all() and in_rows and all(len(step) < 2 for step in steps):
+            stride = tuple(int(step[0]) if len(step) else 1 for step in steps)
+            after = tuple(int(side - 1 - line[-1]) for side, line in zip(box, lines, strict=True))
+            return box, Sites(stride, tuple(int(line[0]) for line in lines), after)
+    return None
 
 
 def images_as_windows(queries: Located, keys: Located, at: Tensor) -> Placed | str:

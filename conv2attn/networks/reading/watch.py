@@ -391,7 +391,7 @@ class Watch(TorchFunctionMode):
         fitting, scores = [], dict[int, bool]()
         for number in sorted(products & self.scores.keys()):
             each = self.scores[number]
-            # Which factor are the queries, shapes tell where these are other numbers, and else the order of scores.
+            # Which factor are the queries, their numbers tell where these differ; else the scores are asked later.
             for way in (not turned, turned):
                 query, key = (each.key, each.query) if way else (each.query, each.key)
                 if (query.shape[-2], key.shape[-2]) == attention.shape[-2:]:
