@@ -57,7 +57,7 @@ def test_a_layer_that_reads_content_does_by_position_what_it_does_in_an_image_of
     assert found.attention.shape == own.shape == (3, 12, 12)
     assert (found.attention - own).abs().max() <= 8 * gamma(64, UNIT)
     assert (found.attention.flip(0) - own).abs().max() > 0.01
-    assert "content held at zero" in found.how
+    assert "content set to zero" in found.how
     other = layer.attention(torch.randn(1, 2, 3, 4).double())[0]
     assert (found.attention - other).abs().max() > 0.01
 

@@ -170,7 +170,7 @@ def test_where_queries_stand_on_keys_is_asked(kind, stem):
 @pytest.mark.parametrize("stem", STEMS)
 def test_queries_between_keys_have_no_places(kind, stem):
     between, behind = resampled(kind, stem)
-    assert (between.tokens, between.unplaced) == (None, "its queries stand between its keys")
+    assert (between.tokens, between.unplaced) == (None, "its queries are between its keys")
     assert behind.tokens is None
 
 
@@ -179,10 +179,10 @@ def test_heads_whose_queries_stand_between_keys_have_no_displacements():
     network.second = nn.Identity()
     measured = heads(network, images)
     (layer,) = (each for each in measured.layers if each.unread)
-    assert (layer.heads, "its queries stand between its keys" in layer.unread) == ((), True)
+    assert (layer.heads, "its queries are between its keys" in layer.unread) == ((), True)
     report = check_span(network, example_input=images, only=layer.name)
     assert report.verdict is Verdict.UNDECIDED
-    assert "stand on" not in report.to_text()
+    assert "are on" not in report.to_text()
 
 
 def test_queries_that_count_as_standing_on_the_nearest_key_are_noticed(monkeypatch):
@@ -231,7 +231,7 @@ def test_behind_attention_without_a_residual_tokens_have_the_places_of_their_que
 def test_behind_queries_that_stand_at_no_value_of_their_own_nothing_has_a_place(kind):
     _, read = resampled(kind)
     assert read.tokens is None
-    assert "nothing of the input arrives" in read.unplaced
+    assert "nothing here depends on the input" in read.unplaced
 
 
 FEWER_KEYS = {
@@ -339,9 +339,9 @@ class Valued(nn.Module):
     ("kind", "placed", "why"),
     [
         ("depthwise", True, "its values mix tokens"),
-        ("constant", False, "some of its keys have values that no token of its input gives"),
+        ("constant", False, "some of its keys have values that depend on no token of its input"),
         ("one head reversed", False, "its heads read different tokens"),
-        ("appended", False, "some of its keys have values that no token of its input gives"),
+        ("appended", False, "some of its keys have values that depend on no token of its input"),
     ],
 )
 def test_why_a_layer_does_not_replay_is_true_of_its_values(kind, placed, why):

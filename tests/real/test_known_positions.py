@@ -139,7 +139,7 @@ def test_a_relative_position_bias_that_is_shifts_is_a_convolution(name):
     bias_to(network, OFFSETS)
     report, captured = check_span(network, position_only=True), capture(network, pictures(network))
     assert [(row.verdict, row.deciding.strength) for row in report.rows] == [(Verdict.HOLDS, Strength.BOUNDED)] * 2
-    assert all(row.notes[0].startswith("positions alone, as it runs") for row in report.rows)
+    assert all(row.notes[0].startswith("positions alone, in a run") for row in report.rows)
     assert [row.verdict for row in check_span(captured, extra_tokens=extra).rows] == [Verdict.HOLDS] * 2
     for layer, attention in zip(read(network), captured.values(), strict=True):
         for facts in (heads(layer), heads(attention, extra_tokens=extra)):

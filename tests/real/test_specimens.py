@@ -46,7 +46,7 @@ INPUTS = {
     "bert": lambda draw: draw.integers(0, 40, (2, 7)),
 }
 ANSWERS = {
-    "wav2vec2": "a token depends on several blocks of the input, and on no one cell of a feature map",
+    "wav2vec2": "a token depends on several blocks of the input, and on no single cell of a feature map",
     "whisper": "measured 4 heads",
     "mamba": "C2A501",
     "bert": "measured 2 heads",

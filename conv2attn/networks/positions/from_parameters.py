@@ -137,7 +137,7 @@ def own_position_attention(
     asked_at = layer.sites if layer.stride_by == "queries" else layer.sites.without_stride()
     grid = AttentionGrid(layer.image_padding.sides(sides), asked_at)
     scores = moved_to(layer.positions, "cpu").scores(grid, grid.every_query(), torch.float64)[0]
-    how = f"{FROM_PARAMETERS}: its relative encoding, with all terms of content held at zero"
+    how = f"{FROM_PARAMETERS}: its relative encoding, with all terms of content set to zero"
     return PositionAttention(scores, grid, layer.like.dtype, how)
 
 

@@ -1,4 +1,4 @@
-"""How a network attends, asked of its run: where its tokens lie, and which matrices its heads apply."""
+"""Reads attention from runs of a network: the positions of its tokens, and the matrices of its heads."""
 
 from conv2attn.networks.reading.double_precision import double_copy, held
 from conv2attn.networks.reading.perturbed import Perturbed

@@ -1,4 +1,6 @@
-"""What images that run together say of all attention: whose each row is, and where its tokens lie."""
+"""Answers of two images that run together: the image, head and window of each attention row, and its tokens'
+positions.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,9 +34,10 @@ from conv2attn.networks.reading.token_grids import Placed, images_as_windows, pl
 @final
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What so many images (`count`) say: the `images` of the rows of each call, its shape, the places of its tokens.
+    """The answers of `count` images: for each call the image of each row, the attention's shape, and its tokens'
+    places.
 
-    `order` are the reasons why rows or columns are not those of their queries and keys, of calls on one image.
+    `order` has the reasons why rows or columns are not in the order of the queries and keys, for calls on one image.
     """
 
     count: int
@@ -53,21 +56,23 @@ class Answers:
         return [call for call in self.shapes if call[0] == name]
 
     def why_unordered(self, calls: Sequence[Call]) -> str:
-        """Why rows or columns of these calls are not in the order of their queries or keys."""
-        # A loop over images has as many calls on one image as belong to it: their numbers are others.
+        """The reason why rows or columns of these calls are not in the order of their queries or keys."""
+        # A loop over images makes one call per image, so calls have other numbers here than in a run of one image.
         alone = [call for call in self.order if call[0] == calls[0][0]]
         same = [call for call in calls if call in alone] if len(self.calls_of(calls[0][0])) != self.count else []
         return next((self.order[call] for call in same or alone if self.order[call]), "")
 
     def image_of(self, calls: Sequence[Call]) -> Tensor | None:
-        """The image of each row of these calls; None where that is not known."""
+        """The image of each row of these calls; None if it is unknown."""
         if any(call not in self.images for call in calls):
             return None
         image = torch.cat([self.images[call].flatten() for call in calls])
         return torch.zeros_like(image) if self.count == 1 else image
 
     def placed(self, calls: Sequence[Call]) -> tuple[Layout | None, Placed | str]:
-        """The layout of the rows of these calls, and where their tokens lie in all images; or why that is not known."""
+        """The layout of the rows of these calls and the places of their tokens in all images, or the reason why these
+        are unknown.
+        """
         if isinstance(self.places, str):
             return None, self.places
         query, key, value = (located(calls, role, self.places, self.shapes) for role in ROLES)
@@ -86,7 +91,7 @@ class Answers:
         found = [placed(query, key, value, shape, each) for each in at]
         why = next((each for each in found if isinstance(each, str)), "")
         alike = all(bool((each.cells[at] == each.cells[at[:1]]).all()) for each in (query, key))
-        # Where some tokens have no place, as mask tokens, which of them these are must be the same in all images.
+        # Tokens without a place, such as mask tokens, must be the same ones in all images.
         exact = query.exact and key.exact
         lost = any(bool(((cells := each.cells[at]) < 0).ne(cells[:1] < 0).any()) for each in (query, key))
         if not why and not alike and (lost or not exact):
@@ -99,11 +104,11 @@ class Answers:
     def with_layout(
         self, calls: Sequence[Call], layout: Layout | None, replay: Replayed, shape: Shape
     ) -> tuple[Replayed, Layout | None]:
-        """A replay that has the heads of the layout of these calls; the layout is that of the replay, or of four axes,
-        where their tokens tell none.
+        """A replay with the heads of this layout, and the layout. If the tokens determine no layout, it is that of the
+        replay or of four axes.
 
         Args:
-            shape: of the attention of one image.
+            shape: shape of the attention of one image.
         """
         lead, count = shape[:-2], 0 if replay.matrices is None else len(replay.matrices)
         axis = replay.heads if count else 1
@@ -119,7 +124,8 @@ class Answers:
             own = [] if image is None else [(image == at).nonzero().flatten() for at in range(self.count)]
             whole = bool(own) and all(len(each) == rows.numel() for each in own)
             return replay, Layout(tuple(calls), torch.stack([each[rows] for each in own])) if whole else None
-        # Both must say the same. A core run alone takes windows for heads, which the places of its tokens deny.
+        # The replay and the places of tokens must agree on the heads. A core that runs alone may take windows for
+        # heads, which the places show to be wrong.
         ranks = layout.at[0].flatten().argsort().argsort().reshape(layout.at[0].shape)
         if not count or (ranks.shape == rows.shape and torch.equal(ranks.sort().values, rows.sort().values)):
             return replay, layout
@@ -128,16 +134,17 @@ class Answers:
 
 @on_the_cpu
 def answers_of(alone: Perturbed, inputs: Any, count: int, ordered: bool = True) -> Answers | str:
-    """What so many images of these inputs say together, or the one that there is; or why they say nothing.
+    """The answers of `count` images of these inputs that run together, or of the only image; or the reason why there
+    are none.
 
     Args:
-        ordered: whether also the order of rows and columns is asked.
+        ordered: whether the order of rows and columns is tested too.
     """
     pair = alone.others_of(inputs, 0, count) or alone
     try:
         images, shapes = images_of_rows(pair)
         order = order_of(alone) if ordered else Order()
-        if order.rows or order.turned:  # the order of rows may be another in each image, and calls have other numbers
+        if order.rows or order.turned:  # per image the order of rows may differ, and so do call numbers
             order = order_of(pair)
     except Exception as error:  # a network may raise its own
         return f"two images do not run together in float64 ({first_line(error)})"
@@ -151,9 +158,9 @@ def answers_of(alone: Perturbed, inputs: Any, count: int, ordered: bool = True) 
 def runs_of(
     batches: Sequence[Any], layouts: Sequence[Layout], alone: Perturbed | None
 ) -> Iterator[tuple[Any, int, int]]:
-    """The parts of batches that are run, how many images these have, and how many of them were in the part before.
+    """Parts of the batches to run, each with its number of images and how many of them the part before already had.
 
-    Two images run together where a layout is known of as many only.
+    Two images run together if a layout is known only for two images.
     """
     for batch in batches:
         count = 0 if alone is None else alone.images_in(batch)

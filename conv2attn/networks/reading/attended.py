@@ -1,4 +1,4 @@
-"""What a run of a network shows of one attention, and the rules by which it is replaced."""
+"""One attention as seen in a run of a network, and the rules that replace it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ Rule = Callable[[str, Tensor], Tensor]
 @final
 @dataclass(frozen=True, eq=False)
 class Silence:
-    """The rule by which whatever is multiplied by attention is zero, but for given attention of some calls."""
+    """The rule that sets everything multiplied by attention to zero, except for given attention in some calls."""
 
     passing: Mapping[tuple[str, int], Tensor] = field(default_factory=dict)
 
     def __call__(self, name: str, attention: Tensor, number: int = 0) -> Tensor:
-        """What passes in this call of a layer; zero where nothing of this shape does."""
+        """The attention to use in this call of a layer: the given one if its shape fits, otherwise zeros."""
         given = self.passing.get((name, number))
         return given if given is not None and given.shape == attention.shape else torch.zeros_like(attention)
 
@@ -27,13 +27,14 @@ class Silence:
 @final
 @dataclass(eq=False)
 class Attended:
-    """One attention of one call of a module: its weights, and what they are made of.
+    """One attention of one call of a module: its weights, and the tensors that they were computed from.
 
-    `query`, `key` and `value` are (..., tokens, width), None where they were not seen. `scores` are the numbers in the
-    run of the products of queries and keys in its scores, and whether these are turned; `softmaxes` those of which it
-    is made, which are `turned` where their columns are queries; `maps` the shapes of all feature maps in front of it in
-    the run. `multiplies` says whether it was seen to multiply values, and `columns` that it is a softmax over queries
-    that was not. `own` is the attention of the network, whatever the rule gives.
+    `query`, `key` and `value` are (..., tokens, width), or None if they were not observed. `scores` are the numbers,
+    within the run, of the products of queries and keys in its scores, and whether these are transposed. `softmaxes` are
+    the numbers of the softmaxes it was computed from, `turned` those of them whose columns are queries. `maps` are the
+    shapes of all feature maps computed before it in the run. `multiplies` says whether it was observed to multiply
+    values, `columns` that it is a softmax over queries that did not. `own` is the network's attention, whatever the
+    rule returns.
     """
 
     name: str
@@ -54,14 +55,14 @@ class Attended:
 
     @property
     def call(self) -> tuple[str, int]:
-        """Its name, and the number in the run of attention of this name."""
+        """Its name, and its number among the run's attentions of this name."""
         return self.name, self.number
 
 
 @final
 @dataclass(eq=False)
 class Running:
-    """A module that runs: how often it has attended in this call, and the first tensor that it was called with."""
+    """A running module: how often it has attended in this call, and the first tensor of its arguments."""
 
     module: nn.Module
     times: int
@@ -71,7 +72,7 @@ class Running:
 @final
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A softmax that waits for its product with the values, and the modules that ran then, from the outermost."""
+    """A softmax whose product with values is still to come, and the modules that ran at the time, outermost first."""
 
     weights: Tensor
     running: tuple[Running, ...]
@@ -90,7 +91,7 @@ class Scores:
 
 
 def innermost(running: Sequence[Running]) -> Running:
-    """The module that attends: the innermost of those that run, and no nn.Softmax."""
+    """The module that attends: the innermost running module that is not an nn.Softmax."""
     places = (each for each in reversed(running) if not isinstance(each.module, nn.Softmax))
     return next(places, running[0])
 
@@ -103,6 +104,6 @@ def is_turned(attention: Tensor, opened: Opened) -> bool:
     weights = weights.reshape(attention.shape)
     if not opened.columns:
         return torch.equal(weights.mT, attention) and not torch.equal(weights, attention)
-    # Over columns, what stands behind the softmax (shares over keys, dropout, a mask) leaves weights nearer to
-    # themselves than to their transpose.
+    # For a softmax over columns, later steps (shares over keys, dropout, a mask) leave the weights nearer to the
+    # softmax than to its transpose.
     return float((weights.mT * attention).sum()) > float((weights * attention).sum())

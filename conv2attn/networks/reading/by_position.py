@@ -1,9 +1,9 @@
-"""Attention by position alone, asked of a run of the layers themselves, whatever their classes are.
+"""Attention by position alone, measured in runs of the layers themselves, whatever their classes are.
 
-Products that change with the input (queries with keys, queries with a table) are held at zero. What is left of the
-scores, such as biases, masks and products of parameters, passes through the softmax of the layer. Where nothing is
-left, the first layer that attends is asked what it makes of absolute positions: what the network makes of its input
-first, such as patches or words, is held at zero in place of the products.
+Products that change with the input (queries with keys, queries with a table) are set to zero. The remaining terms of
+the scores, such as biases, masks and products of parameters, pass through the layer's softmax. If no such term remains,
+the run is repeated for the first layer that attends, with absolute positions: the first tokens that the network makes
+of its input, such as patches or words, are set to zero instead of the products.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,31 +29,31 @@ from conv2attn.networks.specimens import IDS, main_input, specimen_of, specimen_
 from conv2attn.theory.basis import AttentionGrid, Sides, Sites
 from conv2attn.torch_internals import tree_map_only
 
-RELATIVE = "positions alone, as it runs with every product that changes with the input held at zero"
-ABSOLUTE = "absolute positions alone, as it runs with what the network makes of its input first held at zero"
+RELATIVE = "positions alone, in a run with every product that changes with the input set to zero"
+ABSOLUTE = "absolute positions alone, in a run with the first tokens made of the input set to zero"
 NO_TERM = (
-    "its scores have no term of position alone: with products of content held at zero, also of "
-    "queries with a table, all its weights that no mask forbids are equal"
+    "its scores have no term of position alone: with products of content set to zero, also of "
+    "queries with a table, all its unmasked weights are equal"
 )
-DEPENDS = "its weights depend on the image beside the products of queries and keys"
+DEPENDS = "its weights depend on the image also outside the products of queries and keys"
 AFTER_FIRST = "content reaches it: only the first layer sees positions alone"
-SHIFTED = "shifted windows that the edge of the image cuts also mask pixels, which is not part of this"
-OF_THEIR_OWN = "its windows attend by positions of their own"
+SHIFTED = "shifted windows cut by the edge of the image also mask pixels, and are left out"
+OF_THEIR_OWN = "its windows attend by different positions"
 NO_ORDER = "the tokens of a window are in no order of rows and columns"
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 FIRST = {F.conv1d, F.conv2d, F.conv3d, torch.conv1d, torch.conv2d, torch.conv3d, F.linear, F.embedding}
 """Functions that make the first tokens of an input."""
 SIDE = 224
-"""Of images of a network that says nothing of their size."""
+"""Side of the images for a network that does not state their size."""
 SPREAD = 2.0
 MOST_LEADING = 16
-"""Class tokens and registers that a layer may have beside its grid."""
+"""Most class tokens and registers of a layer."""
 EVEN = 1e-6
-"""Shares that differ by less of themselves may be float32's, in which some softmaxes are computed."""
+"""Weights with a smaller relative difference count as equal, since some networks compute softmaxes in float32."""
 LEAST = 1e-30
-"""Weights that float32 holds."""
+"""Smaller weights count as masked; float32 still represents this one."""
 SAME = 1e-9
-"""Weights of two images that differ less are equal in float64."""
+"""Weights of two images that differ by less count as equal in float64."""
 
 Known = PositionAttention | Unread
 Sums = dict[int, Tensor]
@@ -61,29 +61,29 @@ Sums = dict[int, Tensor]
 
 @on_the_cpu
 def attention_by_run(network: nn.Module, sides: Sides | None = None, inputs: Any = None) -> dict[str, Known]:
-    """The attention by position alone of each layer that attends, or why it has none.
+    """The attention by position alone of each layer that attends, or the reason why it has none.
 
     Args:
-        sides: of the grid of tokens of one layer at least, where the caller names them.
-        inputs: what it runs on; else inputs of random numbers of a size that fits.
+        sides: sides of the token grid of at least one layer, if the caller passed them.
+        inputs: the network's inputs; by default random numbers of a size that fits.
     Raises:
-        UsageError: no input is known on which it runs and has such a grid (C2A503), or nothing attends (C2A501).
+        UsageError: no input is known on which the network runs with such a grid (C2A503), or nothing attends (C2A501).
     """
     kind, failure = type(network).__name__, ""
     try:
         double = double_copy(network, share=False)
     except FAILURES as error:
-        reason = f"{kind} is not copied in float64 ({first_line(error)})"
+        reason = f"{kind} cannot be copied in float64 ({first_line(error)})"
         raise UsageError("C2A503", reason, "Pass --inputs.") from error
-    # Some networks compute their softmax in float32, whatever the dtype of their parameters is: four units of float32
-    # are more than float64 loses on the way.
+    # Some networks compute their softmax in float32, whatever the dtype of their parameters is. Four units of float32
+    # are more than float64 loses.
     dtype = next((each.dtype for each in network.parameters() if each.is_floating_point()), torch.float32)
     roundoff = torch.float32 if dtype == torch.float64 else dtype
-    # Sizes are guesses; a network that does not run on one says so, and the next is tried.
+    # Sizes are guesses: if the network fails on one, the next is tried.
     for first, second in pairs_of_inputs(network, sides, inputs):
         try:
             found = known_of(double, first, second, sides, roundoff)
-        except (Conv2AttnError, *FAILURES) as error:  # it does not run on this size
+        except (Conv2AttnError, *FAILURES) as error:  # the network does not run on this size
             if isinstance(error, Conv2AttnError) and error.code == "C2A501":
                 raise
             failure = failure or f" ({first_line(error)})"
@@ -97,7 +97,7 @@ def attention_by_run(network: nn.Module, sides: Sides | None = None, inputs: Any
 
 
 def pairs_of_inputs(network: nn.Module, sides: Sides | None, inputs: Any) -> Iterator[tuple[Any, Any]]:
-    """Two inputs of one size each, of which the second shows something else."""
+    """Pairs of inputs of one size with different contents."""
     if inputs is not None:
         first = tree_map_only(Tensor, in_double, as_inputs(network, inputs))
         main = next((each for each in tensors_in(first) if each.ndim > 1), None)
@@ -114,12 +114,12 @@ def pairs_of_inputs(network: nn.Module, sides: Sides | None, inputs: Any) -> Ite
 
 
 def in_double(tensor: Tensor) -> Tensor:
-    """A tensor on the CPU, in float64 where it is one of floats."""
+    """A copy on the CPU, in float64 if its dtype is floating."""
     return tensor.cpu().double() if tensor.is_floating_point() else tensor.cpu()
 
 
 def sizes_of_inputs(network: nn.Module, sides: Sides | None) -> Iterator[tuple[int, ...]]:
-    """Sizes without batch that may be those of an input: said by attributes or libraries, behind strides, or usual."""
+    """Candidate input sizes, without the batch: from attributes or libraries, from grid times strides, or common."""
     layers = [each for each in network.modules() if isinstance(each, CONVOLUTIONS)]
     channels = layers[0].in_channels if layers else 3
     if main_input(network) == IDS:
@@ -144,14 +144,14 @@ def sizes_of_inputs(network: nn.Module, sides: Sides | None) -> Iterator[tuple[i
             step = tuple(each * stride for each, stride in zip(step, layer.stride, strict=True))
             yield channels, *(side * each for side, each in zip(sides, step, strict=True))
     width = next((each.in_features for each in network.modules() if isinstance(each, nn.Linear)), None)
-    if width is not None:  # tokens themselves
+    if width is not None:  # the input may be tokens
         yield prod(sides), width
         yield *sides, width
         yield width, *sides
 
 
 def known_of(double: nn.Module, first: Any, second: Any, sides: Sides | None, dtype: torch.dtype) -> dict[str, Known]:
-    """What runs on two inputs say of each layer; nothing where no layer has a grid of these sides."""
+    """The results per layer from runs on two inputs; empty if no layer has a grid of these sides."""
     order, products = products_of(double, first)
     others = products_of(double, second)[1]
     changing = changed(products, others)
@@ -161,13 +161,13 @@ def known_of(double: nn.Module, first: Any, second: Any, sides: Sides | None, dt
     def zeroed(number: int, product: Tensor) -> Tensor:
         return torch.zeros_like(product) if number in changing else product
 
-    # A product that two images change is one of content. Products of parameters (biases made by a layer of coordinates)
-    # stay the same to the last bit, and pass.
+    # A product that differs between two images depends on content. Products of parameters, such as biases that a layer
+    # computes from coordinates, are equal to the last bit, and are kept.
     relative, stem = Held(marked=zeroed), changed(firsts_of(double, first), firsts_of(double, second))
     absolute = Held(call=lambda each, inputs: without(min(stem, default=0), each, inputs))
     same, found, fitting = agreeing(double, relative, first, second), dict[str, Known](), False
     for read in read_network(double, first, Selection(()), relative):
-        if isinstance(read.attention, nn.Module):  # a layer of this project stands for itself
+        if isinstance(read.attention, nn.Module):  # layers of this project are read from their parameters
             continue
         fitting = fitting or sides is None or fits(read, sides)
         found[read.name] = concluded(read, sides, dtype, RELATIVE, read.name in same)
@@ -183,7 +183,7 @@ def known_of(double: nn.Module, first: Any, second: Any, sides: Sides | None, dt
 
 
 class Numbered(TorchFunctionMode):
-    """Numbers the results of functions that make the first tokens of an input: their sums, or zero in place of one."""
+    """Numbers the results of functions that make the first tokens, and keeps their sums or sets one of them to zero."""
 
     def __init__(self, zero: int | None = None):
         super().__init__()
@@ -200,13 +200,13 @@ class Numbered(TorchFunctionMode):
 
 
 def without(number: int, network: nn.Module, inputs: Any) -> Any:
-    """The result of a call of which the first tokens of this number are zero."""
+    """The result of a call in which the first tokens with this number are zero."""
     with Numbered(number):
         return call_network(network, inputs)
 
 
 def firsts_of(network: nn.Module, inputs: Any) -> Sums:
-    """A sum of each result in a run that may be the first tokens, by its number."""
+    """The sum of each result in a run that may be the first tokens, by its number."""
     numbered = Numbered()
 
     def call() -> Any:
@@ -218,7 +218,7 @@ def firsts_of(network: nn.Module, inputs: Any) -> Sums:
 
 
 def products_of(network: nn.Module, inputs: Any) -> tuple[list[str], Sums]:
-    """The attention of a run in its order, and a sum of each product of matrices by its number."""
+    """The names of the attentions of a run in order, and the sum of each matrix product, by its number."""
     order, sums = list[str](), dict[int, Tensor]()
 
     def note(number: int, product: Tensor) -> Tensor:
@@ -233,12 +233,12 @@ def products_of(network: nn.Module, inputs: Any) -> tuple[list[str], Sums]:
 
 
 def changed(first: Sums, second: Sums) -> set[int]:
-    """The numbers of what another input changes."""
+    """The numbers of the tensors that differ between two inputs."""
     return {number for number, each in first.items() if number not in second or not torch.equal(each, second[number])}
 
 
 def held_weights(network: nn.Module, held: Held, inputs: Any, use: Callable[[str, Tensor], None]) -> None:
-    """Passes on the weights of each attention of a run in which something is held."""
+    """Passes the weights of each attention to `use`, in a run under `held`."""
 
     def see(attended: Attended, _: Running) -> None:
         use(attended.name, attended.attention.detach().double())
@@ -247,7 +247,7 @@ def held_weights(network: nn.Module, held: Held, inputs: Any, use: Callable[[str
 
 
 def agreeing(network: nn.Module, held: Held, first: Any, second: Any) -> set[str]:
-    """The attention that is the same on two inputs."""
+    """The names of the attentions that are equal on two inputs."""
     sums, same = dict[str, Tensor](), set[str]()
 
     def keep(name: str, weights: Tensor) -> None:
@@ -264,25 +264,26 @@ def agreeing(network: nn.Module, held: Held, first: Any, second: Any) -> set[str
 
 
 def fits(read: Read, sides: Sides) -> bool:
-    """Whether a layer attends to the tokens of a grid, and to some without a place."""
+    """Whether a layer attends to the tokens of a grid, plus at most `MOST_LEADING` others."""
     shape = getattr(read.attention, "shape", (0,))
     return 0 <= shape[-1] - prod(sides) <= MOST_LEADING
 
 
 def concluded(read: Read, sides: Sides | None, dtype: torch.dtype, how: str, same: bool) -> Known:
-    """What a layer does by position alone, or the reason why it has none; `same` says that two inputs agree."""
+    """The layer's attention by position alone, or the reason why it has none; `same` says whether two inputs agree."""
     attention, tokens = read.attention, read.tokens
     if isinstance(attention, Unread) or tokens is None:
         return Unread(read.unread or read.unplaced)
     if not same:
         return Unread(DEPENDS)
-    if sides is not None and tokens.sides == (prod(sides),) and tokens.windows is None:  # tokens that came in one line
+    if sides is not None and tokens.sides == (prod(sides),) and tokens.windows is None:  # a flattened grid
         tokens = Tokens(sides, tokens.leading, sites=tokens.sites)
     notes = leading_note(tokens.leading)
     if tokens.windows is not None:
         if not tokens.sides:
             return Unread(NO_ORDER)
-        # A window that the edge of the image cuts masks some pixels, where windows are shifted: weights of zero.
+        # In shifted windows, a window cut by the edge of the image masks some pixels: its weights there are zero. Only
+        # whole windows show the positions alone.
         whole = (attention > LEAST).flatten(1).sum(1)
         attention = attention[whole == whole.max()]
         notes = (windows_note(tokens.sides), *([SHIFTED] if len(attention) < len(whole) else []))
@@ -299,7 +300,7 @@ def concluded(read: Read, sides: Sides | None, dtype: torch.dtype, how: str, sam
 
 
 def is_even(attention: Tensor) -> bool:
-    """Whether weights (..., heads, queries, keys) are equal but for a mask of keys, which is the same for all heads."""
+    """Whether weights (..., heads, queries, keys) are uniform over the unmasked keys, with one mask for all heads."""
     allowed = attention > LEAST
     masked = bool((allowed == allowed[:, :1]).all()) and bool((allowed.sum(-1) > 1).any())
     even = allowed.double() / allowed.sum(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""What a network decides by values (orders, largest ones, comparisons) in one run, decided the same way in others."""
+"""Data-dependent decisions of a network (orders, top-k, comparisons), recorded in one run and repeated in others."""
 
 from collections.abc import Callable
 from typing import Any, final
@@ -12,23 +12,23 @@ TO_PYTHON = {"item", "tolist", "numpy", "__bool__", "__int__", "__float__"}
 
 @final
 class Decisions:
-    """The decisions of a first run, in their order; those of `again` are taken in the runs that follow.
+    """The decisions of a first run in order; an instance made by `again` repeats them in a later run.
 
-    Tokens that are sorted or pruned by what the true run shows would stand elsewhere in a run in which attention is
-    silenced, and their places would be those of another network.
+    Without this, a run with silenced attention could sort or prune tokens differently from the true run, and their
+    places would be those of other tokens.
     """
 
     def __init__(self) -> None:
         self.taken, self.number, self.first = list[Any](), 0, True
 
     def again(self) -> "Decisions":
-        """The same decisions, for a run that follows."""
+        """The recorded decisions, to be repeated in the next run."""
         other = Decisions()
         other.taken, other.first = self.taken, False
         return other
 
     def decided(self, function: Callable[..., Any], result: Any, args: Any, kwargs: Any) -> Any:
-        """What a function makes of floats that is no float (an order, an index, a comparison) as in the first run."""
+        """The first run's value of a non-float result computed from floats (an order, an index, a comparison)."""
         if not any(each.is_floating_point() for each in tensors_in((args, kwargs))):
             return result
         if function.__name__ in TO_PYTHON:
@@ -42,7 +42,8 @@ class Decisions:
             return result
         for at, each in zip(chosen, taken, strict=True):
             parts[at] = each.clone()
-        # Largest values and sorted ones come with their indices: they are those at the indices of the first run.
+        # Functions such as topk and sort return values with their indices: the values are taken anew at the first run's
+        # indices.
         if len(parts) == 2 and chosen == [1] and isinstance(args[0], Tensor) and not self.first:
             place = 2 if function.__name__ in ("topk", "kthvalue") else 1
             axis = kwargs.get("dim", args[place] if len(args) > place else -1)
@@ -54,7 +55,7 @@ class Decisions:
         return tuple(parts) if type(result) in (tuple, list) else type(result)(parts)
 
     def next(self, own: Any) -> Any:
-        """The next decision: that of the run itself where it is the first, or decides more often."""
+        """The next recorded decision; `own` in the first run, or if this run makes more decisions."""
         if self.first:
             self.taken.append(own)
         self.number += 1

@@ -1,4 +1,4 @@
-"""A network in float64: its parameters are cast as they are used, and nothing in it is rounded to fewer digits."""
+"""A network in float64: parameters are cast when they are used, and no step rounds to fewer digits."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,17 +15,17 @@ from conv2attn.torch_internals import DisableTorchFunctionSubclass, tree_map_onl
 NARROW = {torch.float32, torch.float16, torch.bfloat16}
 CASTS = {Tensor.float, Tensor.half, Tensor.bfloat16}
 GROUPED = ("grouped_mm", "_grouped_mm")
-"""Products of groups of rows with a matrix each, as of experts, which torch has not in float64."""
+"""Grouped matrix products, as in mixtures of experts; torch has no float64 version."""
 COPIES = WeakSet[nn.Module]()
-"""The modules of all copies in float64."""
+"""The modules of all float64 copies."""
 
 
 @final
 class InDouble(TorchFunctionMode):
-    """While active, what would be cast to fewer digits is cast to float64.
+    """While active, casts to fewer digits become casts to float64.
 
-    Many networks compute scores or softmaxes in float32 whatever their dtype, which hides changes as small as those
-    that are asked for here.
+    Many networks compute scores or softmaxes in float32 whatever their dtype, which would hide changes as small as
+    those measured here.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -34,19 +34,21 @@ class InDouble(TorchFunctionMode):
             return args[0].double()
         if func.__name__ in GROUPED:
             return grouped(*args, **(kwargs or {}))
-        if func is not Tensor.view:  # which reads bits as another dtype
+        if func is not Tensor.view:  # `view` with a dtype reinterprets bits
             args = [widest(each) for each in args]
             kwargs = {name: widest(each) for name, each in (kwargs or {}).items()}
         return func(*args, **(kwargs or {}))
 
 
 def widest(argument: Any) -> Any:
-    """float64 in place of a dtype of fewer digits; all else as it is."""
+    """float64 for a floating dtype with fewer digits; any other argument unchanged."""
     return torch.float64 if isinstance(argument, torch.dtype) and argument in NARROW else argument
 
 
 def grouped(rows: Tensor, matrices: Tensor, offs: Tensor, bias: Tensor | None = None, **_: Any) -> Tensor:
-    """The rows (rows, d_in) of each group times its matrix (groups, d_in, d_out); `offs` are the ends of groups."""
+    """Each group of rows (rows, d_in) times its own matrix of (groups, d_in, d_out); `offs` are the ends of the
+    groups.
+    """
     stops = offs.tolist()
     parts = [
         rows[start:stop] @ matrices[at] for at, (start, stop) in enumerate(zip([0, *stops[:-1]], stops, strict=True))
@@ -55,18 +57,22 @@ def grouped(rows: Tensor, matrices: Tensor, offs: Tensor, bias: Tensor | None = 
 
 
 def in_double(network: nn.Module) -> AbstractContextManager[Any]:
-    """Within the block a copy in float64, or a module of one, rounds nothing to fewer digits; others do as they do."""
+    """Within the block, a float64 copy or one of its modules never rounds to fewer digits; other networks are
+    unaffected.
+    """
     return InDouble() if network in COPIES else nullcontext()
 
 
 class Widened(nn.Parameter):
-    """A parameter of another dtype that every function takes in float64: cast when it is used, or `held` in float64."""
+    """A parameter that functions receive in float64: cast at each use, or kept in float64 as `held`."""
 
     held: Tensor | None = None
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Computes `func` of the parameter in float64; what writes into it writes into what is held from then on."""
+        """Computes `func` on the float64 value. If `func` writes in place, it changes the value that is held from then
+        on.
+        """
         if func in UNCAST:
             return super().__torch_function__(func, types, args, kwargs or {})
         first = args[0] if args and isinstance(args[0], cls) else None
@@ -77,25 +83,25 @@ class Widened(nn.Parameter):
         return first if first is not None and result is first.held else result
 
     def in_double(self) -> Tensor:
-        """What is held, else its numbers in a tensor of their own."""
+        """The held float64 value, otherwise a new float64 copy."""
         with DisableTorchFunctionSubclass():
             return self.detach().double() if self.held is None else self.held
 
     def hold(self) -> None:
-        """Keeps its numbers in float64."""
+        """Holds the value in float64."""
         self.held = self.in_double()
 
 
 T: Any = Tensor
 UNCAST = {T.shape.__get__, T.device.__get__, T.requires_grad.__get__, T.size, T.dim}
-"""Functions of a tensor that its dtype does not change."""
+"""Functions whose result does not depend on the tensor's dtype."""
 WRITES = {T.data.__get__, T.data.__set__, T.__setitem__, T.__iadd__, T.__imul__}
-"""Functions that write into a tensor, or give access to do so, beside those whose names end with `_`."""
+"""Functions that write into a tensor or expose its memory, besides those whose names end with `_`."""
 
 
 @contextmanager
 def held(module: nn.Module) -> Iterator[None]:
-    """Within the block the parameters of a module are cast only once."""
+    """Within the block, each parameter of a module is cast only once."""
     cast = [each for each in module.parameters() if type(each) is Widened and each.held is None]
     try:
         for each in cast:
@@ -109,8 +115,8 @@ def held(module: nn.Module) -> Iterator[None]:
 def double_copy(network: nn.Module, share: bool = True) -> nn.Module:
     """A copy of a network on the CPU that computes in float64.
 
-    Its parameters are those of the network, and cast as they are used, if it is to `share` them: code that is none of
-    torch's functions takes them as they are.
+    With `share`, its parameters are those of the network, cast at each use; code outside torch's functions then sees
+    them uncast.
     """
     # A copy in float64 takes twice the memory of the network. Sharing parameters and casting each as it is used takes
     # that of one layer.

@@ -1,8 +1,8 @@
-"""Blurred tokens, asked of the feature maps in front of them: what convolutions or pools returned last.
+"""Places of blurred tokens, found on the feature maps before them: the latest outputs of convolutions or pools.
 
-Behind padded convolutions a token depends on much of the image, but on one cell, or block, of the last map of which it
-is made. Noise on that map tells the cell to rounding. Where the cells of a map lie in the image is told by the centres
-of their tokens: each has to stand behind its neighbour in the image, and in line with its row.
+After padded convolutions a token depends on much of the image, but on a single cell or block of the last map. Noise on
+that map identifies the cell up to rounding. The centres of tokens in the image show where the map's cells lie: each
+centre must come after that of its neighbour, and in line with its row.
 """
 
 import math
@@ -22,25 +22,25 @@ from conv2attn.networks.reading.replay_result import CHANNELS
 from conv2attn.networks.reading.responses import EPSILON, Call, Key, Response, Runs, Shape
 
 MOST_MAPS = 16
-"""How many feature maps in front of an attention are asked: a branch beside it, as of global queries, has a dozen."""
+"""How many feature maps before an attention are tried; a side branch, as for global queries, has a dozen."""
 MOST_BLURRING = 4
-"""How many of these may blur a token."""
+"""How many of these maps may blur a token."""
 LIKE = 0.7
-"""Correlation of the places of cells in the image with their numbers on a map, along one axis, at least."""
+"""Least correlation, along one axis, between the places of cells in the image and their numbers on a map."""
 NEAR = 0.3
-"""How far a token may be from its place in a part of the image by its centre, in sides of the part."""
+"""Largest distance of a token's centre from its place in a part of the image, in sides of the part."""
 CUTS, GOLDEN = 12, (math.sqrt(5) - 1) / 2
-"""Cuts of an image by which cells of its parts are put in order, and how they are spread."""
+"""The number of cuts of an image that test the order of cells, and the ratio that spreads the cuts."""
 SURE = 5.0
-"""Standard errors by which a centre may be off by chance."""
+"""A centre may be off by this many standard errors by chance."""
 
 
 def by_maps(perturbed: Perturbed, found: dict[Call, dict[str, Places]], rule: Silence) -> dict[Call, dict[str, Places]]:
-    """The places, those of blurred tokens from the feature maps in front of them where these tell them."""
+    """The places of tokens; those of blurred tokens come from the feature maps before them, if these determine them."""
     left = [(call, role) for call, roles in found.items() for role, each in roles.items() if each.why == BLURRED]
     blurring = Counter[Key]()
     for back in range(MOST_MAPS):
-        # Maps in front of one that blurs a token blur it more, but for branches that join there.
+        # Maps before one that blurs a token blur it more, unless a branch joins there.
         left = [key for key in left if blurring[key] < MOST_BLURRING]
         groups = defaultdict[Shape, set[int]](set)
         for call, role in left:
@@ -53,14 +53,14 @@ def by_maps(perturbed: Perturbed, found: dict[Call, dict[str, Places]], rule: Si
             if back < len(wide):
                 groups[maps[wide[-1 - back]]].add(wide[-1 - back])
         for shape, numbers in groups.items():
-            # All maps of a shape are asked at once. A token that several of them reach is on one cell of each, the
-            # same, or it is on none.
+            # All maps of one shape are tested at once. A token that depends on several of them is on the same cell of
+            # each, or counts as on none.
             answers, parts = places_by(perturbed.at_maps(numbers, shape), rule), shape[0] // perturbed.images
             placed = dict[Key, Places]()
             for call, role in list(left):
                 exact = answers.get(call, {}).get(role)
                 blurred, place = found[call][role], None
-                if exact is not None and exact.why == CHANNELS:  # which an image behind convolutions does not tell
+                if exact is not None and exact.why == CHANNELS:  # after convolutions the image cannot show this
                     found[call][role] = exact
                     left.remove((call, role))
                 elif exact is not None and not exact.why:
@@ -77,12 +77,12 @@ def by_maps(perturbed: Perturbed, found: dict[Call, dict[str, Places]], rule: Si
 
 
 def in_whole(exact: Places, blurred: Places, parts: int) -> Places | None:
-    """Places on the map of the whole image, which has as many maps: of parts cut along its axes, or of heads."""
+    """Places on the map of the whole image, which was split into as many maps: parts cut along its axes, or heads."""
     count, sides = len(exact.sides), torch.tensor(exact.sides)
     if parts == 1 or blurred.centre is None or exact.centre is None:
         return exact
     for factors in product(range(1, parts + 1), repeat=count):
-        # The centre in the image tells the part, and the cell where in it.
+        # The centre in the image selects the part; the cell gives the place within it.
         of_part = blurred.centre[..., -count:] * torch.tensor(factors) - exact.centre
         part, live = of_part.nan_to_num().round().long(), ~of_part.isnan()
         fits = ((of_part - part).abs() < NEAR) & (part >= 0) & (part < torch.tensor(factors))
@@ -93,9 +93,9 @@ def in_whole(exact: Places, blurred: Places, parts: int) -> Places | None:
 
 
 def in_order(perturbed: Perturbed, placed: Mapping[Key, Places], rule: Silence) -> set[Key]:
-    """Those whose cells stand in the order of the image: what lies before a cut of it reaches their first cells alone.
+    """The tensors whose cells are in the order of the image: the pixels before a cut reach the first cells only.
 
-    Centres alone do not tell two crops that overlap from two halves, or from heads.
+    Centres alone do not distinguish two overlapping crops from two halves, or from heads.
     """
     shape = perturbed.shape
     assert shape is not None
@@ -106,7 +106,7 @@ def in_order(perturbed: Perturbed, placed: Mapping[Key, Places], rule: Silence) 
         runs.add(noise)
         for axis in sorted({axis for each in placed.values() for axis in each.axes}):
             for number in range(1, CUTS + 1):
-                # Shares of the golden ratio fall at no multiple of a cell, whatever the cells are.
+                # Multiples of the golden ratio never fall on a multiple of a cell, whatever the cell size.
                 cut = 1 + int((shape[axis] - 1) * (number * GOLDEN % 1))
                 before = torch.arange(shape[axis]) < cut
                 runs.add(noise * before.reshape([-1 if each == axis else 1 for each in range(len(shape))]))
@@ -125,17 +125,19 @@ def in_order(perturbed: Perturbed, placed: Mapping[Key, Places], rule: Silence) 
 
 
 def first_cells_alone(cells: Tensor, live: Tensor, reached: Sequence[Tensor]) -> bool:
-    """Whether each cut reaches the first cells along an axis and no others, and one of them some but not all."""
+    """Whether each cut reaches the first cells along an axis and no others, and at least one cut reaches some but not
+    all.
+    """
     parted = [each & live for each in reached if (each & live).any() and (live & ~each).any()]
     return bool(parted) and all(bool(cells[each].max() < cells[live & ~each].min()) for each in parted)
 
 
 def in_image(exact: Places, blurred: Places) -> Places | None:
-    """Places on a feature map with its axes in the order of the image; None where its cells stand otherwise there."""
+    """Places on a feature map, its axes in the order of the image's; None if its cells are ordered differently."""
     live = exact.at[..., 0] >= 0
     if blurred.centre is None or blurred.centre.shape[:-1] != live.shape or blurred.error is None:
         return None
-    # All that the image reaches has to come from the map.
+    # Every token that depends on the image must depend on the map.
     if bool((live == blurred.centre[..., 0].isnan()).any()):
         return None
     axes, cells = range(len(exact.sides)), torch.zeros_like(exact.at[..., 0])[live]
@@ -144,7 +146,7 @@ def in_image(exact: Places, blurred: Places) -> Places | None:
     size = torch.Size(exact.sides).numel()
 
     def of_cells(tensor: Tensor) -> Tensor:
-        """Means over the tokens of each cell (*sides, axes of the image)."""
+        """Means over the tokens of each cell, (*sides, axes of the image)."""
         sums = torch.zeros(size, tensor.shape[-1], dtype=torch.float64).index_add_(0, cells, tensor[live])
         return (sums / cells.bincount(minlength=size)[:, None]).reshape(*exact.sides, -1)
 
@@ -174,11 +176,11 @@ def in_image(exact: Places, blurred: Places) -> Places | None:
 
 
 def in_line(centre: Tensor, error: Tensor, axis: int) -> bool:
-    """Whether each cell stands behind its neighbour along an axis, and in line with its row, as far as draws tell."""
+    """Whether each cell is after its neighbour along an axis and in line with its row, up to sampling error."""
     at = centre.movedim(axis, 0).reshape(centre.shape[axis], -1)
     behind, level = at.diff(dim=0), at.nanmean(1, keepdim=True)
     step, doubt = float(behind.nanmedian()), SURE * float(error.nanmedian())
-    # The difference of two centres is off by 1.4 times as much as each.
+    # The error of the difference of two centres is sqrt(2) times that of one.
     return not bool(
         (behind <= min(0.0, step - 1.4 * doubt)).any() or ((at - level).abs() > max(0.5 * step, doubt)).any()
     )

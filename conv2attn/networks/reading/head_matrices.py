@@ -11,7 +11,7 @@ SAME_MATRIX = 1e-12
 
 @final
 class HeadMatrices:
-    """The matrices W_out W_val of heads, (heads, d_out, d_in): as they are, or as a product of two factors."""
+    """The matrices W_out W_val of heads, (heads, d_out, d_in): dense, or as a product of two factors."""
 
     def __init__(self, *factors: Tensor):
         self.factors = factors
@@ -29,13 +29,14 @@ class HeadMatrices:
 
 
 def factors_of(matrices: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Factors (heads, d_out, rank) and (heads, rank, d_in) of matrices, None where these would be no smaller.
+    """Factors (heads, d_out, rank) and (heads, rank, d_in) of matrices, or None if these would not be smaller.
 
-    The products of a matrix with `rank` random vectors span its columns, if its rank is no larger, which is checked.
+    The products of a matrix with `rank` random vectors span its columns if its rank is at most `rank`, which is
+    checked.
     """
     heads, d_out, d_in = matrices.shape
     generator, rank = torch.Generator("cpu").manual_seed(0), -(-d_in // heads)
-    # The rank is unknown. It is doubled until the factors give the matrices back, or are no smaller (Halko, Martinsson
+    # The rank is unknown. It is doubled until the factors reproduce the matrices, or are no smaller (Halko, Martinsson
     # and Tropp 2011, Sec. 4.4).
     while rank * (d_out + d_in) < d_out * d_in:
         drawn = torch.randn(d_in, rank, generator=generator, dtype=matrices.dtype, device="cpu").to(matrices.device)
@@ -48,5 +49,5 @@ def factors_of(matrices: Tensor) -> tuple[Tensor, Tensor] | None:
 
 
 def is_product(matrix: Tensor, left: Tensor, right: Tensor) -> bool:
-    """Whether a matrix is the product of two factors, but for their rounding."""
+    """Whether a matrix is the product of two factors, up to their rounding."""
     return bool((matrix - left @ right).abs().max() <= SAME_MATRIX * matrix.abs().max())

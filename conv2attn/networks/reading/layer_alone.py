@@ -1,4 +1,4 @@
-"""A layer that is run alone, on other tokens and under other attention, and what its answers say of its heads."""
+"""Runs one layer alone, on other tokens and under other attention, to find the matrices of its heads."""
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -31,9 +31,9 @@ from conv2attn.torch_internals import tree_map, tree_map_only
 SHARPNESS = 3.0
 """Standard deviation of the scores of random attention: a softmax of a few keys."""
 LEAST_TOKENS = 8
-"""Outputs over which the spread is taken: layers with fewer queries are run more than once."""
+"""Least number of outputs over which the spread is taken: layers with fewer queries run more than once."""
 Start = tuple[nn.Module, Tensor]
-"""A part, and the input of it that may hold the tokens of the keys."""
+"""A part of the layer, and the input of it that may hold the tokens of the keys."""
 Written = dict[nn.Module, tuple[int, Tensor]]
 """By part: the axis of channels of its output, and which token of it each query writes (rows, queries)."""
 Asking = tuple[Tensor, Tensor, Tensor]
@@ -50,26 +50,26 @@ class Call:
 
 
 def fresh(arguments: Any) -> Any:
-    """The arguments of a call, with copies of objects that it may change, such as caches of keys."""
+    """The arguments of a call, with copies of objects that the call may change, such as caches of keys."""
     return tree_map(lambda each: each if isinstance(each, Tensor | nn.Module) else deepcopy(each), arguments)
 
 
 def replay_residual(output: Tensor, expected: Tensor) -> tuple[float, Tensor]:
-    """How far an output is from what is expected but for one bias, over its spread over tokens; and the bias."""
+    """The largest residual after the best constant bias, divided by the output's spread over tokens; and that bias."""
     bias = (output - expected).mean((0, 1))
     spread = float((output - output.mean((0, 1))).std())
     return (float((output - expected - bias).abs().max()) / spread if spread else float("inf")), bias
 
 
 def side_by_side(matrices: Tensor) -> bool:
-    """Whether each entry of the output comes from one head, so that nothing mixes heads yet."""
+    """Whether each entry of the output comes from one head, so no weights mix the heads yet."""
     return len(matrices) > 1 and bool(((matrices != 0).any(2).sum(0) <= 1).all())
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Ran:
-    """A run of a layer: the outputs of all parts that end behind the attention, and what attended."""
+    """A run of a layer: the outputs of all parts that end after the attention, and the attention itself."""
 
     outputs: dict[nn.Module, Tensor]
     attended: list[Attended]
@@ -77,7 +77,7 @@ class Ran:
 
 @final
 class Layer:
-    """A layer that attends, run alone with other tokens and other attention."""
+    """A layer that attends, to be run alone with other tokens and attention."""
 
     def __init__(self, around: nn.Module, module: nn.Module, call: Call, shape: tuple[int, ...]):
         self.around, self.module, self.call, self.shape = around, module, call, shape
@@ -89,15 +89,15 @@ class Layer:
         self.times = 0
 
     def run(self, rule: Rule | None, old: Tensor | None = None, tokens: Tensor | None = None) -> Ran:
-        """A run under other attention, or its own, with `tokens` for `old` wherever a part takes it.
+        """A run under this rule or its own attention, with `tokens` in place of `old` wherever a part takes it.
 
-        A layer may write into what it is given: it gets copies, and its inputs are what they were.
+        A layer may write into its arguments, so it gets copies, and the recorded inputs stay unchanged.
         """
         outputs, seen = dict[nn.Module, Tensor](), list[Attended]()
         inputs, copies, originals = dict[nn.Module, list[Tensor]](), dict[int, Tensor](), dict[int, Tensor]()
 
         def given(tensor: Tensor) -> Tensor:
-            if 0 in tensor.stride() or isinstance(tensor, nn.Parameter):  # into neither is written
+            if 0 in tensor.stride() or isinstance(tensor, nn.Parameter):  # these are not written to
                 return tensor
             copied = copies.setdefault(id(tensor), tensor.clone())
             originals[id(copied)] = tensor
@@ -138,20 +138,20 @@ class Layer:
         return Ran(outputs, seen)
 
     def lacks_outputs(self, reading: Replayed) -> bool:
-        """Whether the output weights of a reading of this module seem to be elsewhere."""
+        """Whether the output weights for a reading of this module seem to lie outside it."""
         if reading.matrices is not None and len(reading.matrices) > 1:
             return side_by_side(reading.matrices.dense())
         return not any(each is not self.module and any(True for _ in each.parameters()) for each in self.after)
 
     def starts(self) -> Iterator[Start]:
-        """Inputs that may hold the tokens of the keys: of the module, then of its parts in front of the attention."""
+        """Inputs that may hold the tokens of the keys: of the module, then of its parts before the attention."""
         self.run(None)
         if self.times != 1 or 0 in self.shape:
             return
         inputs, behind = self.inputs, set(self.after)
-        # The matrices may act on what a part is given rather than the module: on normed tokens, for one.
+        # The matrices may act on the input of a part instead of the module's, for example on normalised tokens.
         parts = [self.module, *(each for each in self.module.modules() if each in inputs and each not in behind)]
-        if self.around is not self.module:  # a core takes queries, keys and values, and its tokens are around it
+        if self.around is not self.module:  # the core's tokens are inputs of `around`
             parts.append(self.around)
         tried: list[Tensor] = []
         for part in parts:
@@ -162,7 +162,7 @@ class Layer:
                     yield part, tensor
 
     def head_axes(self) -> Iterator[Heads]:
-        """The axes of what is in front of queries and keys that may be heads."""
+        """The axes before those of queries and keys that may be heads."""
         lead = self.lead
         if len(lead) == 1:
             for count in [count for count in range(1, lead[0] + 1) if lead[0] % count == 0][::-1]:
@@ -176,7 +176,8 @@ class Layer:
     def linear_ends(self, old: Tensor | None = None) -> list[nn.Module]:
         """Parts whose output may be the layer's, and is an affine function of the attention.
 
-        The module comes first, then its last parts, in front of a norm or a residual; around the module, those behind.
+        The module comes first, then its last parts, before a norm or a residual; last, parts around the module after
+        it.
         """
         tokens = None if old is None else self.random_tokens(old)
         runs = [self.run(drawn(*seeds), old, tokens).outputs for seeds in ((1,), (2,), (1, 2))]
@@ -190,7 +191,7 @@ class Layer:
         return [each for each in parts if runs[0][each].ndim > 1 and affine(*(run[each] for run in runs))]
 
     def why_no_end(self, old: Tensor | None = None) -> str:
-        """Why no part behind the attention is an affine function of it."""
+        """The reason why no part after the attention is an affine function of it."""
         tokens = None if old is None else self.random_tokens(old)
         one, other = (self.run(drawn(seed), old, tokens).outputs for seed in (1, 2))
         if one and not any(bool(each.isfinite().all()) for each in one.values()):
@@ -200,10 +201,10 @@ class Layer:
         return NOT_LINEAR
 
     def written(self, heads: Heads, ends: Sequence[nn.Module]) -> Written:
-        """The token that each query writes, over all heads, for each end whose tokens are written by one query each."""
+        """The token that each query writes, over all heads, for each end where one query writes one token."""
         one, other = self.random_attention(), self.random_attention()
-        # Each query moves from one attention to another by its own amount, and the output is linear in these: two runs
-        # then tell which query wrote which token, however the output is laid out.
+        # Each query moves from one attention to another by its own amount, and the output is linear in these amounts.
+        # Two runs therefore show which query wrote which token, in any layout of the output.
         base = self.run(forced(one)).outputs
 
         def changes(amounts: Tensor) -> dict[tuple[nn.Module, int], Tensor]:
@@ -238,13 +239,13 @@ class Layer:
         return found
 
     def values(self, attention: Tensor, old: Tensor, tokens: Tensor) -> Tensor:
-        """The values (*lead, keys, width) of other tokens."""
+        """The values (*lead, keys, width) for other tokens."""
         value = self.run(forced(attention), old, tokens).attended[0].value
         assert value is not None
         return self.in_rows(value)
 
     def in_rows(self, value: Tensor) -> Tensor:
-        """Values with the axes in front of queries and keys."""
+        """Values with the same leading axes as queries and keys."""
         shape = (*self.lead, *value.shape[-2:])
         return value.reshape(shape) if value.numel() == prod(shape) else value.expand(shape)
 
@@ -255,13 +256,14 @@ class Layer:
         return affine(*(self.values(attention, old, each) for each in (one, other, (one + other) / 2)))
 
     def between_channels(self, old: Tensor) -> bool:
-        """Whether each channel of the values depends on one token of an input, and some keys on several."""
+        """Whether each channel of the values depends on one token of an input, but some keys on several tokens."""
         columns, keys = self.orders(old, columns=True), self.orders(old)
         return any(bool((columns[axis] >= 0).all() and (keys[axis] == SEVERAL).any()) for axis in columns)
 
     def why_values(self, start: Start) -> str:
-        """Which premise on its values fails, as functions of an input."""
-        # Tokens are told apart by changes that are linear: where these are not, several seem to change a value.
+        """The premise that fails for its values as functions of an input."""
+        # Tokens are identified by linear changes: if the values are not linear, several tokens seem to change one
+        # value.
         if not self.linear_values(start):
             return VALUES_NOT_LINEAR
         several = all(bool((order == SEVERAL).any()) for order in self.orders(start[1]).values())
@@ -274,8 +276,8 @@ class Layer:
             return
         asking, width = pairs(read, [places for _, places in written.values()]), old.shape[channels]
         slots = len(asking[0])
-        # A run asks as many unit vectors as it has free queries. Few queries and wide tokens would take thousands of
-        # runs.
+        # A run tests as many unit vectors as it has free queries. With few queries and wide tokens that would take
+        # thousands of runs.
         passes = heads.count * -(-width // slots) if slots else 0
         if passes > MOST_PASSES:
             yield Replayed(why=too_many(passes, heads.count, width, slots))
@@ -301,18 +303,18 @@ class Layer:
             yield Replayed(residual, HeadMatrices(matrices), bias, heads.axis, self.names[part], self.names[end])
 
     def random_attention(self) -> Tensor:
-        """Random attention, another in each head."""
+        """Random attention, drawn independently for each head."""
         scores = torch.randn(self.shape, generator=self.generator, device="cpu", dtype=torch.float64)
         return scores.mul_(SHARPNESS).softmax(-1)
 
     def random_tokens(self, old: Tensor) -> Tensor:
-        """Random tokens for others."""
+        """Random tokens in the shape of others."""
         return torch.randn(old.shape, generator=self.generator, device="cpu", dtype=torch.float64)
 
     def answers(
         self, old: Tensor, channels: int, read: Tensor, heads: Heads, written: Written, asking: Asking
     ) -> dict[nn.Module, Tensor]:
-        """`M_h` by output, (heads, d_out, d_in): each query reads one key, in one head, of unit vectors."""
+        """`M_h` per output, (heads, d_out, d_in): each query reads one key with a unit vector, in one head."""
         rows, queries, keys = asking
         found: dict[nn.Module, list[Tensor]] = {end: [] for end in written}
         for head in range(heads.count):
@@ -320,7 +322,7 @@ class Layer:
             eye[head, rows, queries, keys] = 1
             attention = heads.joined(eye)
             zeros = torch.zeros_like(as_tokens(old, channels))
-            # Zeros have an answer of their own: biases of values and outputs, which must not be in the columns.
+            # The output for zero tokens is due to biases of values and outputs, which must not be in the columns.
             still = self.run(forced(attention), old, as_tensor(zeros, old, channels)).outputs
             columns: dict[nn.Module, list[Tensor]] = {end: [] for end in written}
             for wanted in torch.arange(old.shape[channels]).split(len(rows)):
@@ -341,7 +343,7 @@ def forced(attention: Tensor) -> Rule:
 
 
 def drawn(*seeds: int) -> Rule:
-    """The rule to use random attention, the mean over some draws."""
+    """The rule to use random attention: the mean of several draws."""
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
 
     def rule(_: str, own: Tensor) -> Tensor:
@@ -355,7 +357,7 @@ def drawn(*seeds: int) -> Rule:
 
 
 def affine(one: Tensor, other: Tensor, between: Tensor) -> bool:
-    """Whether an output between two others is their mean, and not the same as both."""
+    """Whether an output between two others is their mean, and differs from both."""
     spread = float((one - other).std())
     return spread > 0 and float((between - (one + other) / 2).abs().max()) <= MOST_RESIDUAL * spread
 
@@ -366,10 +368,10 @@ def channels_of(tensor: Tensor) -> tuple[int, ...]:
 
 
 def pairs(read: Tensor, written: Sequence[Tensor]) -> Asking:
-    """Rows, queries and keys: queries whose output is known beside keys of tokens that no other of them reads."""
+    """(row, query, key): the query's output is recorded, and no two entries use the same token."""
     usable = torch.stack([places >= 0 for places in written]).all(0)
     taken, found = set[int](), list[tuple[int, int, int]]()
-    # Two queries that read one token would answer for each other's unit vector.
+    # Two queries that read one token would both respond to its unit vector.
     for row, tokens in enumerate(read.tolist()):
         queries = iter(usable[row].nonzero().flatten().tolist())
         for key, token in enumerate(tokens):

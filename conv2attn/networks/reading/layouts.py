@@ -1,8 +1,8 @@
-"""Of which image, head and window each row of each attention is: asked of two images that run together.
+"""The image, head and window of each attention row, measured on two images that run together.
 
-Noise in one image alone moves its own rows. Rows of one image whose tokens lie in the same cells are heads, and others
-are windows, whatever axes they stand on. A module may be called several times: calls that have rows of some images
-alone are one attention together, and each other call is one of its own.
+Noise in one image alone changes the rows of that image only. Rows of one image whose tokens lie in the same cells are
+heads; others are windows, whatever axes they are on. A module may be called several times: calls that have rows of only
+some images form one attention together; every other call is an attention of its own.
 """
 
 from collections import defaultdict
@@ -20,15 +20,15 @@ from conv2attn.networks.reading.places import IN_MEMORY, Places
 from conv2attn.networks.reading.responses import EPSILON, NONE, SEVERAL, SILENT, Call, Runs, Shape
 
 NO_IMAGE = "the order of images in the rows of its attention is not known: pass one image at a time"
-OTHER_AXES = "its tokens and its attention have other axes"
-SEVERAL_IMAGES = "a row of its attention takes in several images"
-SAME_PLACES = "rows of one image lie at the same tokens on two axes, and nothing tells which are its heads"
+OTHER_AXES = "its tokens and its attention have different axes"
+SEVERAL_IMAGES = "a row of its attention depends on several images"
+SAME_PLACES = "rows of one image have the same tokens on two axes, either of which may be its heads"
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where rows (queries, keys) of an attention stand: `at` (images, heads, windows) among those of its `calls`."""
+    """The layout of attention rows: `at` (images, heads, windows) are the row numbers within its `calls`."""
 
     calls: tuple[Call, ...]
     at: Tensor
@@ -39,13 +39,13 @@ class Layout:
         return bool((self.at.flatten() == torch.arange(self.at.numel(), device="cpu")).all())
 
     def of_images(self, count: int) -> Tensor | None:
-        """The same for so many images; None where only a run of as many as these tells it."""
+        """The same layout for `count` images; None if only a run of that many images determines it."""
         images, inner = len(self.at), int((self.at[1:] - self.at[:1]).flatten()[0]) if len(self.at) > 1 else 0
         if images == count:
             return self.at
-        if images == 1:  # what stands in front of one image says nothing of others
+        if images == 1:  # one image does not show the axis of images
             return self.at if count == 1 else None
-        # Rows stand as (outer, images, inner) on one axis: images in front have all that is theirs inside.
+        # The rows on one axis are (outer, images, inner); if images come first, all rows of one image are together.
         own = self.at[0]
         fits = inner > 0 and bool((self.at[1] - own == inner).all()) and bool((own // inner % images == 0).all())
         if len(self.calls) > 1 or not fits:
@@ -54,7 +54,7 @@ class Layout:
         return torch.stack([(block * count + image) * inner + inside for image in range(count)])
 
     def rows(self, attention: Tensor, count: int) -> Tensor | None:
-        """Rows (rows, queries, keys) of so many images as (images and windows, heads, queries, keys)."""
+        """Rows (rows, queries, keys) of `count` images as (images and windows, heads, queries, keys)."""
         at = self.of_images(count)
         if at is None or at.numel() != len(attention):
             return None
@@ -70,7 +70,7 @@ class Layout:
 @final
 @dataclass(frozen=True, eq=False)
 class Located:
-    """The `cells` (rows, tokens) of the queries, keys or values of an attention, on a grid of `sides`; -1 nowhere.
+    """The `cells` (rows, tokens) of the queries, keys or values of an attention, on a grid of `sides`; -1 for none.
 
     `centre` (rows, tokens, axes) is in the sides of the input, if it is known; `exact` says that tokens are blocks.
     """
@@ -82,7 +82,7 @@ class Located:
 
 
 def images_of_rows(pair: Perturbed) -> tuple[dict[Call, Tensor], dict[Call, Shape]]:
-    """The image of each row of each call, by its axes in front of queries and keys, NONE or SEVERAL; and its shape."""
+    """The image of each row of each call, by its leading axes, NONE or SEVERAL; and the attention's shape."""
     found, shapes = dict[Call, Tensor](), dict[Call, Shape]()
     for each in (pair, *pair.others()):
         if not each.has_images:
@@ -97,7 +97,7 @@ def images_of_rows(pair: Perturbed) -> tuple[dict[Call, Tensor], dict[Call, Shap
 
 
 def answering(pair: Perturbed) -> tuple[dict[Call, Tensor], dict[Call, Shape]]:
-    """For each call, the image on which each row of its own run depends; and its shape."""
+    """For each call, the image on which each row depends within a run of its own; and the attention's shape."""
     generator = torch.Generator().manual_seed(2)
     assert pair.shape is not None
     noise = torch.randn(pair.shape, generator=generator, device="cpu", dtype=torch.float64) * EPSILON
@@ -105,13 +105,14 @@ def answering(pair: Perturbed) -> tuple[dict[Call, Tensor], dict[Call, Shape]]:
     with SpooledTemporaryFile(IN_MEMORY) as file:
         runs = Runs(file, pair, None)
         for image in range(pair.images):
-            # What other images make of their numbers stays the same to the last bit, so that any answer is one.
+            # Changes in one image leave the numbers of other images equal to the last bit, so any difference counts.
             alone = torch.zeros_like(noise)
             alone.narrow(pair.batch, image, 1).copy_(noise.narrow(pair.batch, image, 1))
             runs.add(noise if pair.images == 1 else alone)
         numbers = range(1, 1 + pair.images)
         squares = {key: torch.stack([t.pow(2).sum((-1, -2)) for t in runs.of(key, *numbers)]) for key in runs.keys}
-    # Axes that an answer lacks could be those of images or of heads: where others have all, it is not asked.
+    # A call without some of the leading axes is ambiguous: the missing ones could be images or heads. If the other
+    # roles have all axes, it is skipped.
     by_axes = sorted(squares.items(), key=lambda item: item[1][0].ndim != len(runs.shapes[item[0][0]]) - 2)
     for (call, _), each in by_axes:
         lead = runs.shapes[call][:-2]
@@ -121,7 +122,7 @@ def answering(pair: Perturbed) -> tuple[dict[Call, Tensor], dict[Call, Shape]]:
         if of_images is not None:
             live = of_images > SILENT * float(of_images.max())
             found[call] = found[call] | live if call in found else live
-    # A row that answers noise in several images mixes them: statistics of the batch, or keys of another image.
+    # A row that responds to noise in several images mixes them: batch statistics, or keys of another image.
     several = {call: live.sum(0) > 1 for call, live in found.items()}
     images = {
         call: torch.where(several[call], SEVERAL, torch.where(live.any(0), live.long().argmax(0), NONE))
@@ -131,15 +132,16 @@ def answering(pair: Perturbed) -> tuple[dict[Call, Tensor], dict[Call, Shape]]:
 
 
 def as_rows(tensor: Tensor, lead: Shape) -> Tensor | None:
-    """A tensor (..., *lead of a query, key or value) with the axes of the attention; None where these do not fit."""
-    # Of a mean of heads there is one attention, and queries of each head: what stands for all is the largest.
+    """A tensor (..., *lead of a query, key or value) with the attention's leading axes; None if they do not fit."""
+    # If the attention is a mean over heads while each head has its queries, the response with the largest change
+    # represents all heads.
     for axis in mixed_axes(tensor.shape[1:], lead):
         tensor = tensor.amax(1 + axis, keepdim=True)
     front, own = tensor.shape[:1], tuple(tensor.shape[1:])
     if prod(own) == prod(lead):
         return tensor.reshape(*front, *lead)
     ones = [1] * (len(lead) - len(own))
-    for shape in ((*ones, *own), (*own, *ones)):  # as products broadcast; or of one head, with the images in front
+    for shape in ((*ones, *own), (*own, *ones)):  # broadcast as products are, or one head with images first
         try:
             return tensor.reshape(*front, *shape).expand(*front, *lead)
         except RuntimeError:
@@ -148,15 +150,15 @@ def as_rows(tensor: Tensor, lead: Shape) -> Tensor | None:
 
 
 def mixed_axes(own: Sequence[int], lead: Sequence[int]) -> list[int]:
-    """The axes of queries, keys or values along which the attention has one row for all of them."""
+    """The axes of queries, keys or values over which the attention has a single row."""
     pairs = zip(own, lead, strict=True) if len(own) == len(lead) else ()
     return [axis for axis, (tokens, rows) in enumerate(pairs) if rows == 1 < tokens]
 
 
 def joined(calls: Sequence[Call], images: Mapping[Call, Tensor], count: int) -> list[tuple[Call, ...]]:
-    """The calls of each attention.
+    """Groups calls into attentions.
 
-    A call with rows of some images alone joins the first attention of its module that has fewer rows of these images
+    A call with rows of only some images joins the first attention of its module that has fewer rows of these images
     than of others.
     """
     groups, totals, waiting = list[list[Call]](), list[Tensor](), defaultdict[str, list[int]](list)
@@ -191,7 +193,7 @@ def module_of(call: Call) -> str:
 def located(
     calls: Sequence[Call], role: str, places: Mapping[Call, Mapping[str, Places]], shapes: Mapping[Call, Shape]
 ) -> Located | str | None:
-    """The cells of the tokens of a role, row by row of all calls; why they are not known; None where none was seen."""
+    """The cells of a role's tokens, row by row; the reason why they are unknown; or None if it was not observed."""
     parts = list[tuple[Tensor, Tensor | None, Places]]()
     for call in calls:
         place = places.get(call, {}).get(role)
@@ -223,10 +225,10 @@ def located(
 
 
 def arranged(image: Tensor, images: int, queries: Tensor, keys: Tensor, lead: Shape = ()) -> Tensor | str:
-    """The rows of each image, head and window, by the cells of their queries and keys (rows, tokens).
+    """The rows of each image, head and window, from the cells of their queries and keys (rows, tokens).
 
     Args:
-        lead: what is in front of queries and keys, where all rows are of one call.
+        lead: leading axes of queries and keys, if all rows belong to one call.
     """
     if bool((image < 0).any()):
         return NO_IMAGE
@@ -238,22 +240,22 @@ def arranged(image: Tensor, images: int, queries: Tensor, keys: Tensor, lead: Sh
     if len(counts) > 1 or len({len(each) for each in groups}) > 1:
         return SAME_PLACES
     at = torch.tensor([list(each.values()) for each in groups], device="cpu").transpose(1, 2)
-    # Heads of an image stand at equal steps, and each image and window has the same: two views of an image on the batch
-    # axis, or two networks, do not, beside the heads of each.
+    # Heads of an image are equally spaced, with the same spacing in each image and window. Two views of an image on the
+    # batch axis, or two networks, break this spacing between their heads.
     steps = at.diff(dim=1)
     if steps.numel() and bool((steps != steps[0, 0, 0]).any()):
         return SAME_PLACES
-    # Groups of heads and heads of a group may stand on two axes, but not beside the images on one of them.
+    # Groups of heads and heads of a group may be on two axes, but not on one axis together with the images.
     several = [axes_along(rows, lead) for rows in (at[0, :, 0], at[:, 0, 0])]
     if len(several[0]) > 1 and several[0] & several[1]:
         return SAME_PLACES
-    # Where half of the heads stand in windows of their own, each query is in several of these.
+    # If half of the heads use windows of their own, each query is in several windows.
     standing = queries[at[:, 0].flatten()]
     met = (image[at[:, 0].flatten()][:, None] * (int(queries.max()) + 1) + standing)[standing >= 0]
     return at if len(met.unique()) == len(met) else SAME_PLACES
 
 
 def axes_along(rows: Tensor, lead: Shape) -> set[int]:
-    """The axes on which rows of these numbers stand apart."""
+    """The axes along which rows with these numbers differ."""
     places = torch.unravel_index(rows, lead) if lead else ()
     return {axis for axis, each in enumerate(places) if len(each.unique()) > 1}

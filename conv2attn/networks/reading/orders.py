@@ -1,4 +1,4 @@
-"""Which token each key reads, and which query writes each token, asked of the run."""
+"""Finds which token each key reads, and which query writes each token, from runs of the layer."""
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from conv2attn.networks.reading.responses import NONE, SEVERAL, numbered
 
 Key = TypeVar("Key", bound=Hashable)
 FAINT = 1e-18
-"""Squared changes below this share of the largest are rounding in float64."""
+"""Squared changes below this share of the largest are float64 rounding."""
 
 
 def asked(count: int, changes: Callable[[Tensor], Mapping[Key, Tensor]]) -> dict[Key, Tensor]:
     """The one of `count` parts that changes each target, NONE or SEVERAL, from two runs.
 
     Args:
-        changes: the changes (..., width) of targets, linear in the amounts by which parts change.
+        changes: the changes (..., width) of the targets, linear in the changes of the parts.
     """
     whole, ramped = changes(torch.ones(count).double()), changes((torch.arange(count) + 0.5).double() / count)
     found = dict[Key, Tensor]()
@@ -33,7 +33,7 @@ def asked(count: int, changes: Callable[[Tensor], Mapping[Key, Tensor]]) -> dict
 @final
 @dataclass(frozen=True)
 class Heads:
-    """The axis of heads among those in front of queries and keys, which are `lead`; all others are rows."""
+    """The axis of heads among the leading axes `lead` of queries and keys; the other leading axes are rows."""
 
     lead: tuple[int, ...]
     axis: int
@@ -49,18 +49,18 @@ class Heads:
         return prod(self.lead) // self.count
 
     def split(self, tensor: Tensor, rest: int) -> Tensor:
-        """A tensor that ends in `rest` axes behind those in front, as (heads, rows, ...)."""
+        """A tensor with `rest` axes after the leading ones, as (heads, rows, ...)."""
         behind = tensor.shape[tensor.ndim - rest :]
         return tensor.reshape(*self.lead, *behind).movedim(self.axis, 0).reshape(self.count, self.rows, *behind)
 
     def joined(self, tensor: Tensor) -> Tensor:
-        """A tensor (heads, rows, ...) with the axes in front of queries and keys."""
+        """A tensor (heads, rows, ...) with the leading axes of queries and keys."""
         others = self.lead[: self.axis] + self.lead[self.axis + 1 :]
         return tensor.reshape(self.count, *others, *tensor.shape[2:]).movedim(0, self.axis)
 
 
 def alike(orders: Tensor) -> Tensor | None:
-    """The order in which all heads (heads, ...) read that read at all; None where they differ, or read several."""
+    """The common order of all heads (heads, ...) that read tokens; None if they differ or read several."""
     found = orders.amax(0)
     agree = bool(((orders == found) | (orders == NONE)).all()) and not bool((found == SEVERAL).any())
     return found if agree and bool((found >= 0).any()) else None
@@ -72,7 +72,7 @@ def covers(order: Tensor, count: int) -> bool:
 
 
 def index_in(order: Tensor, count: int) -> Tensor | None:
-    """Where each of `count` numbers stands in an order, NONE where it does not; None where one stands there twice."""
+    """The position of each of `count` numbers in an order, NONE if absent; None if a number occurs twice."""
     (places,) = (order >= 0).nonzero(as_tuple=True)
     if len(order[places].unique()) < len(places):
         return None

@@ -1,4 +1,4 @@
-"""One image of the inputs of a network in float64, to which small noise is added: the image, or embeddings of ids."""
+"""A float64 copy of a network with one image of its inputs, to which small noise is added, or to embeddings of ids."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 @final
 class Embeddings(TorchFunctionMode):
-    """While active, noise is added to the embeddings of some ids (batch, tokens), or of (tokens, batch) of them.
+    """While active, noise is added to the embeddings of some ids (batch, tokens) or (tokens, batch).
 
     `noise` and `shape` are (batch, tokens, channels).
     """
@@ -46,11 +46,11 @@ class Embeddings(TorchFunctionMode):
 
 
 def on_the_cpu(function: Callable[Params, Result]) -> Callable[Params, Result]:
-    """The function where copies run and are computed with: on the CPU, whatever the caller's default device is."""
+    """The function run with the CPU as default device, where the float64 copies live."""
 
     @wraps(function)
     def there(*args: Params.args, **kwargs: Params.kwargs) -> Result:
-        # Inside a block of torch.device a network that sets the default device itself would end that block.
+        # A network that sets the default device itself inside a torch.device block would end that block.
         with nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu"):
             return function(*args, **kwargs)
 
@@ -59,10 +59,10 @@ def on_the_cpu(function: Callable[Params, Result]) -> Callable[Params, Result]:
 
 @final
 class Perturbed:
-    """A copy of a network on the CPU in float64, and some `images` of its inputs, along `batch`, or all of them.
+    """A float64 copy of a network on the CPU, and `images` of its inputs along the axis `batch`, or all of them.
 
-    `shape` is that of the tensor that is perturbed: the first of floats with a batch and an axis of positions, else the
-    embeddings of the first ids; None where there is neither.
+    `shape` is that of the tensor that is perturbed: the first float tensor with a batch and an axis of positions,
+    otherwise the embeddings of the first ids; None without either.
     """
 
     def __init__(self, network: nn.Module, inputs: Any, batch: int | None = 0, share: bool = True):
@@ -71,7 +71,7 @@ class Perturbed:
         self.take(inputs, 0, None if batch is None else 1)
 
     def others_of(self, inputs: Any, start: int, stop: int) -> "Perturbed | None":
-        """The same network on other images of these inputs; None where they are not so many."""
+        """The same network on other images of these inputs; None if there are too few."""
         other = copy(self)
         return other if other.take(inputs, start, stop) >= stop else None
 
@@ -102,7 +102,7 @@ class Perturbed:
         return next((each.shape[self.batch] for each in tensors if each.ndim > self.batch + 1 and each.numel()), 0)
 
     def part(self, inputs: Any, start: int, stop: int) -> Any:
-        """Some images of these inputs, and what is not of each image whole."""
+        """The inputs for some images; tensors without an axis of images stay whole."""
         axis, images = self.batch, self.images_in(inputs)
 
         def taken(tensor: Tensor) -> Tensor:
@@ -113,11 +113,11 @@ class Perturbed:
 
     @property
     def has_images(self) -> bool:
-        """Whether what is perturbed has as many images as are taken."""
+        """Whether the perturbed tensor has one entry per image."""
         return self.shape is not None and (self.images == 1 or self.shape[self.batch] == self.images)
 
     def embedded(self) -> tuple[int, ...] | None:
-        """The shape of the embeddings of the first ids; None where there are none."""
+        """The shape of the embeddings of the first ids; None without ids."""
         if self.ids is None:
             return None
         with torch.no_grad(), evaluating(self.network), in_double(self.network), Embeddings(self.ids) as embeddings:
@@ -125,7 +125,7 @@ class Perturbed:
         return embeddings.shape or None
 
     def others(self) -> "Iterator[Perturbed]":
-        """The same with other inputs perturbed: other floats, and the embeddings of ids beside floats."""
+        """Copies that perturb other inputs: other float tensors, and embeddings of ids if there are floats."""
         if self.base is None:
             return
         singles: list[Tensor] = []
@@ -141,7 +141,7 @@ class Perturbed:
             yield other
 
     def shuffled(self, generator: torch.Generator) -> Tensor | None:
-        """What is perturbed with the numbers of each image in another order; None of ids."""
+        """The perturbed tensor with the numbers of each image shuffled; None for ids."""
         if self.base is None:
             return None
         images = self.base.movedim(self.batch, 0)
@@ -149,17 +149,17 @@ class Perturbed:
         return images.flatten(1)[:, order].reshape(images.shape).movedim(0, self.batch)
 
     def at_maps(self, maps: Iterable[int], shape: tuple[int, ...]) -> "Perturbed":
-        """The same with feature maps of this shape perturbed, given their numbers in a run."""
+        """A copy that perturbs feature maps of this shape, given their values in a run."""
         other, numbers = copy(self), sorted(maps)
-        # Maps between two of these stay what they are: behind a convolution noise of the first would blur the second.
+        # Maps between two of these are held fixed: after a convolution, noise on the first map would blur the second.
         other.maps = dict.fromkeys(range(numbers[0], numbers[-1] + 1))
         other.noisy, other.shape, other.batch = set(numbers), shape, 0
         return other
 
     def run(self, watch: Watch, noise: Tensor | None = None, base: Tensor | None = None) -> Any:
-        """The result of a run with `noise` added; on other numbers than those of the image where there is a `base`.
+        """The result of a run with `noise` added to the image, or to `base` if it is passed.
 
-        What is decided by values is decided as in a run in which nothing is changed.
+        Data-dependent decisions are those of an unperturbed run.
         """
         if self.decisions is None:
             self.decisions = watch.decisions = Decisions()

@@ -1,4 +1,4 @@
-"""The one phase in which a network is read: a record for each layer, layer by layer, as it runs on its inputs."""
+"""Reads a network in one phase: one record per layer, made layer by layer as the network runs on its inputs."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -29,31 +29,31 @@ from conv2attn.networks.reading.token_grids import Placed
 from conv2attn.networks.reading.watch import SEED, Marked, Operators, Watch
 
 MOST_IMAGES = 8
-"""Images that run together in float64 where tokens lie elsewhere in each."""
+"""Most images that run together in float64 if the places of tokens differ between images."""
 AT_ONCE = 2**28
-"""Bytes of attention that are kept at once, and of the largest attention of a run.
+"""Most bytes of attention in memory at once, and of the largest attention of a run.
 
-Layers are captured in as few runs as that allows, one layer and two images at least in each.
+Layers are captured in as few runs as that allows, with at least one layer and two images in each.
 """
 
 
 @final
 @dataclass(frozen=True)
 class Held:
-    """How the runs go whose attention is kept: `call` runs the network, and `marked` says what products are to be."""
+    """How the network is run when attention is captured: `call` runs it, and `marked` replaces its products."""
 
     marked: Marked | None = None
     call: Callable[[nn.Module, Any], Any] = call_network
 
 
 def read_network(network: nn.Module, example_input: Any, selection: Selection, held: Held | None = None) -> Reads:
-    """The layers of a network that attend on inputs, or on all batches of a loader.
+    """Records of the layers of a network that attend on inputs, or on all batches of a loader.
 
-    Layers of this project that read no content are read from their parameters, on the grids of the run. Attention is
-    that of runs in which something is `held`, where weights and outputs are not asked for.
+    Layers of this project that read no content are read from their parameters, on the grids of the run. If `held` is
+    passed, attention is captured in the runs it describes, and weights and outputs are not read.
 
     Raises:
-        UsageError: nothing attended (C2A501), nothing of such a name (C2A008), or it does not run (C2A009).
+        UsageError: nothing attended (C2A501), no layer has such a name (C2A008), or the network does not run (C2A009).
     """
     inputs = as_inputs(network, example_input)
     batches = [inputs] if isinstance(inputs, Tensor | tuple | Mapping) else list(inputs)
@@ -73,20 +73,20 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection, h
     with running(network, first):
         modules = list(network.modules())
         beside = first_run(network, see, first)
-        if modules != list(network.modules()):  # some networks replace modules as they first run
+        if modules != list(network.modules()):  # some networks replace modules in their first run
             sizes.clear()
             counts.clear()
             marks.clear()
             beside = first_run(network, see, first)
         drawn = changing(network, first, marks)
         own = own_sides(network, first) if attention_layers(network) else {}
-    # Parts of a batch are as large as memory allows, with two images at least, so that statistics over images stay
-    # seen.
+    # Parts of a batch are as large as memory allows. Each has at least two images, so that batch statistics remain
+    # visible.
     most = max(2, int(AT_ONCE * times * len(first) / max(sizes.values(), default=1)))
     batches = [part for batch in batches for part in parts_of(batch, most)]
     every = dict.fromkeys([*sizes, *own])
     named = dict[str, Captured]()
-    if every or not beside:  # a network whose attention is all unseen attends all the same
+    if every or not beside:  # or every attention is unobserved, and reported as such
         named = chosen(network, {name: Unread("") for name in every if selection.wants(name)}, every, selection)
     unseen = {name: each for name, each in named.items() if name not in every}
     for module in beside:
@@ -96,14 +96,14 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection, h
     reading = ReadingPass(network, batches, sizes, counts, own, unseen, drawn, held)
     records = [record for name in named for record in reading.records_of(name)]
     asked = vars(reading).get("asked")
-    if isinstance(asked, Answers):  # places are in the records now
+    if isinstance(asked, Answers):  # the records have the places now
         reading.asked = replace(asked, places={})
     counts = {record.name: counts[record.calls[0][0]] for record in records if record.calls[0][0] in counts}
     return Reads(tuple(record.name for record in records), reading.records, sampled=bool(counts), counts=counts)
 
 
 def first_run(network: nn.Module, see: Callable[[Attended, Running], None], inputs: Any) -> list[str]:
-    """A run on these inputs; the modules with attention that is not seen."""
+    """Runs the network; returns the modules with attention that is not observed."""
     watch = Watch(network, see)
     with Operators(watch):
         watch.run(lambda: call_network(network, inputs))
@@ -111,7 +111,7 @@ def first_run(network: nn.Module, see: Callable[[Attended, Running], None], inpu
 
 
 def changing(network: nn.Module, inputs: Any, marks: Mapping[str, Sequence[Tensor]]) -> set[str]:
-    """The attention that is another in a second run, which draws other random numbers; `marks` are of the first."""
+    """The names of attention that differs in a second run with another seed; `marks` are from the first run."""
     others = defaultdict[str, list[Tensor]](list)
 
     def see(attended: Attended, _: Running) -> None:
@@ -122,7 +122,7 @@ def changing(network: nn.Module, inputs: Any, marks: Mapping[str, Sequence[Tenso
 
 
 def equal_sums(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
-    """Whether the calls of two runs give the same sums but for rounding, whose order a device may change."""
+    """Whether the calls of two runs have equal sums up to rounding, whose order a device may change."""
     if [each.shape for each in first] != [each.shape for each in second]:
         return False
     return all(
@@ -137,7 +137,7 @@ def holds_images(batch: Any) -> bool:
 
 
 def parts_of(batch: Any, most: int) -> list[Any]:
-    """A batch of images in parts of so many, two images at least in each; other inputs whole."""
+    """A batch of images in parts of at most `most`, each of at least two images; other inputs whole."""
     if not holds_images(batch) or len(batch) <= most:
         return [batch]
     parts = list(batch.split(most))
@@ -168,9 +168,9 @@ def own_sides(network: nn.Module, inputs: Any) -> dict[str, tuple[int, ...]]:
 @final
 @dataclass(eq=False)
 class AttentionRecord:
-    """One attention that is to be read: its `calls`, and the `layout` of its rows, None where conventions tell it.
+    """One attention to be read: its `calls`, and the `layout` of its rows, or None for the conventional one.
 
-    `where` its tokens lie, or why that is not known.
+    `where` is the place of its tokens, or the reason why that is unknown.
     """
 
     name: str
@@ -180,7 +180,7 @@ class AttentionRecord:
 
 
 class ReadingPass:
-    """One pass over the records of a network: where its tokens lie is asked first, then layers are captured."""
+    """One pass over the records of a network: it first finds the places of tokens, then captures layers."""
 
     def __init__(
         self,
@@ -193,11 +193,11 @@ class ReadingPass:
         drawn: Set[str],
         held: Held | None,
     ):
-        """Takes what first runs have told.
+        """Takes the results of the first runs.
 
         Args:
             drawn: attention that changes from run to run.
-            held: how the runs go whose attention is kept, where not as the network does.
+            held: how attention is captured, if not in plain runs.
         """
         self.network, self.batches, self.sizes, self.counts = network, batches, sizes, counts
         self.own, self.unseen, self.drawn, self.held = own, unseen, drawn, held
@@ -211,11 +211,11 @@ class ReadingPass:
 
     @cached_property
     def asked(self) -> Answers | str:
-        """What two images say of all attention, or one if there are no more; or why nothing is known."""
+        """The answers of two images about all attention, or of a single one; or the reason for none."""
         return ALONE if self.alone is None else answers_of(self.alone, self.batches[0], 2)
 
     def records_of(self, name: str) -> list[AttentionRecord]:
-        """The records of an attention of this name: of all its calls, or of each."""
+        """The records of an attention of this name: one for all its calls, or one per call."""
         if name in self.layers or name in self.unseen:
             found = [AttentionRecord(name, ((name, 0),), None, ALONE)]
         elif isinstance(self.asked, str):
@@ -232,7 +232,7 @@ class ReadingPass:
         return found
 
     def placed(self, name: str, calls: tuple[Call, ...]) -> AttentionRecord:
-        """The record of these calls, in which images are windows where their tokens lie elsewhere in each."""
+        """The record of these calls; if token places differ between images, images count as windows."""
         asked = self.asked
         assert not isinstance(asked, str)
         if calls[0] not in asked.shapes:
@@ -244,7 +244,7 @@ class ReadingPass:
         batch = self.batches[0]
         if len(self.batches) > 1 or not holds_images(batch) or len(batch) > MOST_IMAGES:
             return AttentionRecord(name, calls, layout, PLACES_DIFFER)
-        if len(batch) > len(layout.at):  # a network may go by the place of an image in its batch
+        if len(batch) > len(layout.at):  # a network may use an image's position in the batch
             every = ALONE if self.alone is None else answers_of(self.alone, batch, len(batch), ordered=False)
             layout, where = (None, every) if isinstance(every, str) else every.placed(calls)
         return AttentionRecord(name, calls, layout, where)
@@ -255,7 +255,7 @@ class ReadingPass:
             records = [self.every[name] for name in group]
             others = [each for each in records if not self.ideal(each.name) and each.name not in self.layers]
             bases = list(dict.fromkeys(each.calls[0][0] for each in others))
-            # Inputs of layers are kept for one group at a time: those of all would grow with the network.
+            # Inputs of layers are kept for one group at a time: those of all layers would grow with the network.
             calls, shapes = calls_of(self.alone, bases) if self.alone is not None and bases else ({}, {})
             replays = {each.name: self.replay(each, calls, shapes) for each in others}
             del calls
@@ -271,12 +271,13 @@ class ReadingPass:
 
     @on_the_cpu
     def perturbed(self) -> Perturbed | None:
-        """One image of the first batch, along its second axis where along the first it has other tokens.
+        """One image of the first batch, taken along its second axis if the first axis changes the tokens.
 
-        None where it does not run in float64, or has other tokens either way. Weights are copied only where it does
-        not run with those of the network.
+        None if it does not run in float64, or its tokens differ along both axes. Weights are copied only if it does not
+        run with those of the network.
         """
-        # Some networks take tokens first and images second, which shows in the number of tokens of one image.
+        # Some networks take tokens on the first axis and images on the second: one image then has another number of
+        # tokens.
         for share, axis in product((True, False), (0, 1)):
             counts = dict[str, tuple[int, ...]]()
 
@@ -293,12 +294,12 @@ class ReadingPass:
         return None
 
     def ideal(self, name: str) -> bool:
-        """Whether a layer is read from its parameters, or not at all."""
+        """Whether a layer is read from its parameters, or is not read."""
         return name in self.unseen or (name in self.layers and not self.layers[name].has_content)
 
     @on_the_cpu
     def replay(self, record: AttentionRecord, calls: Mapping[str, Any], shapes: Mapping[str, Shape]) -> Replayed:
-        """The replay of a layer, whose heads are those of its layout; none of a module that attends more than once."""
+        """The replay of a layer, with the heads of its layout; empty for a module that attends more than once."""
         name = record.calls[0][0]
         module = name.split("#")[0]
         if self.alone is None or self.held is not None:
@@ -315,7 +316,7 @@ class ReadingPass:
         return replay
 
     def captured(self, records: Sequence[AttentionRecord]) -> tuple[dict[str, Captured], dict[str, list[Tensor]]]:
-        """The attention of these records on all batches, and the moved centres of layers that have some."""
+        """The attention of these records on all batches, and the moved centres of layers that move their centres."""
         pieces, centers = defaultdict[tuple[Call, ...], list[Captured]](list), defaultdict[str, list[Tensor]](list)
         layouts = [each.layout for each in records if each.layout is not None]
         for batch, images, before in runs_of(self.batches if records else [], layouts, self.alone):
@@ -355,14 +356,14 @@ class ReadingPass:
         return Read.of_layer(name, layer, captured[name], tokens, moved)
 
 
-ALONE = "one image of its inputs alone does not run in float64 with the same tokens, so that none could be asked for"
-HELD = "its weights are not asked for in runs in which something is held"
-DRAWN = "its attention is another in each run: it draws random numbers, or keeps something of the run before"
+ALONE = "one image of its inputs alone does not run in float64 with the same tokens, so its places are unknown"
+HELD = "its weights are not read in runs with replaced products"
+DRAWN = "its attention differs between runs: it draws random numbers, or keeps a state"
 UNSEEN_CODE = Unread(
-    "attention runs in it that is not seen: weights that are no shares, or a softmax in compiled code; "
-    "make shares of them in front of the values, or pass the attention as an array"
+    "attention runs in it that is not observed: weights that do not sum to 1, or a softmax in compiled code; "
+    "normalise them before the values, or pass the attention as an array"
 )
-IMAGES_AS_WINDOWS = "its tokens lie elsewhere in each image: all images are windows of one"
+IMAGES_AS_WINDOWS = "its tokens have other places in each image: all images count as windows of one"
 AROUND = (
     "in windows with keys around them: measured where they stand in the image, without keys beyond it; "
     "check-span judges one window"
@@ -371,10 +372,10 @@ UNSEEN = Unread("it attends in some runs of the network, and not in others")
 
 
 def attention_of(record: AttentionRecord, rows: dict[Call, list[Captured]], images: int, before: int) -> Captured:
-    """The attention (images and windows, heads, queries, keys) of a run of so many images, without those `before`."""
+    """The attention (images and windows, heads, queries, keys) of a run, without the first `before` images."""
     if any(not rows.get(call) for call in record.calls):
         return UNSEEN
-    # Taken out, so that the last part is not held while all are joined.
+    # `pop` frees each part, so that memory never holds the last part and the joined tensor together.
     parts = [each for call in record.calls for each in rows.pop(call)]
     if record.layout is None:
         return joined_calls(parts)
@@ -389,7 +390,7 @@ def literally(name: str) -> str:
 
 
 def groups(names: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    """Runs of layers whose attention fits into memory together."""
+    """Consecutive layers whose attention fits into memory together."""
     group, held = list[str](), 0
     for name in names:
         if group and held + sizes.get(name, 0) > AT_ONCE:
@@ -402,13 +403,13 @@ def groups(names: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[str]
 
 @on_the_cpu
 def read_of(record: AttentionRecord, attention: Captured, replay: Replayed) -> Read:
-    """The record of a layer, from what was asked of it."""
+    """The record of a layer, from its places, attention and replay."""
     name, where, layout = record.name, record.where, record.layout
     weights = None if replay.matrices is None else (replay.matrices.dense(), replay.bias)
     notes = [] if weights is not None else [replay.why]
     if isinstance(attention, Unread):
         return Read(name, attention, replay=replay.residual, notes=tuple(notes))
-    if replay.why == CHANNELS and where != CHANNELS:  # run alone, channels may look like tokens
+    if replay.why == CHANNELS and where != CHANNELS:  # in a layer that runs alone, channels may look like tokens
         notes = [MIXES_VALUES]
     reordered = layout is not None and not layout.in_order
     if isinstance(where, str):

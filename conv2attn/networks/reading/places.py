@@ -1,9 +1,9 @@
-"""Where in the input the queries, keys and values of each attention lie: asked of the run.
+"""The places in the input of the queries, keys and values of each attention, measured in runs.
 
-With attention silenced, a token carries only what reached it without attention. The input gets a small noise n, then
-the same noise times its row, and times its column: ramps. With d and d' the responses of a token to both, its centre is
-`r = <d', d> / |d|^2`, and its spread the root of `|d'|^2 / |d|^2 - r^2`. A token that depends on one row has spread 0.
-No patch size, order, number of leading tokens, window or shift is assumed.
+With attention silenced, a token depends only on inputs that reach it without attention. The input gets a small noise n,
+then the same noise times its row, and times its column: ramps. Let d and d' be the changes of a token under n and under
+a ramp. Its centre is `r = <d', d> / |d|^2`, and its spread the root of `|d'|^2 / |d|^2 - r^2`. A token that depends on
+one row has spread 0. No patch size, order, number of leading tokens, window or shift is assumed.
 """
 
 import math
@@ -21,25 +21,27 @@ from conv2attn.networks.reading.replay_result import CHANNELS
 from conv2attn.networks.reading.responses import EPSILON, FEW, WIDTH, Call, Key, Response, Runs
 
 DRAWS = 8
-"""Draws of noise by which the centres of blurred tokens are told."""
+"""Draws of noise that measure the centres of blurred tokens."""
 NEARER = 0.5
-"""A query stands at a key that is nearer than this share of the distance to the next one."""
+"""A query is at a key if their distance is below this share of the distance to the next key."""
 IN_MEMORY = 2**24
-"""Bytes of queries, keys and values that are kept in memory while places are asked."""
-NOTHING = "nothing of the input arrives here without attention"
-AT_TIMES = "some tokens answer the input in some images alone, as behind a relu, so that silence is no class token"
-BLURRED = "a token depends on several blocks of the input, and on no one cell of a feature map"
-PLACES_DIFFER = "its tokens lie elsewhere in another image: pass one image at a time"
+"""Bytes of queries, keys and values that are kept in memory while places are measured."""
+NOTHING = "without attention, nothing here depends on the input"
+AT_TIMES = (
+    "some tokens respond to the input in some images only, as after a relu, so no response does not mean a class token"
+)
+BLURRED = "a token depends on several blocks of the input, and on no single cell of a feature map"
+PLACES_DIFFER = "its tokens have other places in another image: pass one image at a time"
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Places:
-    """`at` (..., tokens, axes), the cell among `sides` of each token, -1 where there is none; `why` none is known.
+    """`at` (..., tokens, axes), each token's cell among `sides`, -1 for none; `why` is set if places are unknown.
 
-    `centre` (..., tokens, axes) is in the sides of the input, NaN where there
-    is none; `axes` are those of the input. `exact` says that each token is one block of the input. Where tokens are
-    blurred, `error` is that of their centres, and `maps` are the shapes of the feature maps in front of them.
+    `centre` (..., tokens, axes) is in sides of the input, NaN for none; `axes` are those of the input. `exact` says
+    that each token is one block of the input. If tokens are blurred, `error` is that of their centres, and `maps` are
+    the shapes of the feature maps before them.
     """
 
     at: Tensor
@@ -53,11 +55,11 @@ class Places:
 
 
 def places_by(perturbed: Perturbed, rule: Silence) -> dict[Call, dict[str, Places]]:
-    """The places under a rule of silence; of blurred tokens also the centres in the input, by several draws."""
+    """The places under a silencing rule; for blurred tokens also the centres in the input, from several draws."""
     shape = perturbed.shape
     assert shape is not None
     generator = torch.Generator().manual_seed(1)
-    # The axis of channels is among them: nothing says which it is, and its ramp tells no token from another.
+    # All axes are tried, that of channels included: nothing marks it, and its ramp distinguishes no tokens.
     first_axis = 2 if perturbed.maps else 0
     axes = [axis for axis in range(first_axis, len(shape)) if axis != perturbed.batch and shape[axis] > 1]
 
@@ -69,13 +71,13 @@ def places_by(perturbed: Perturbed, rule: Silence) -> dict[Call, dict[str, Place
     of_one = [1 if axis == perturbed.batch else side for axis, side in enumerate(shape)]
 
     def drawn() -> Tensor:
-        # The same in all images, so that their centres differ by their places alone.
+        # The noise is the same in all images, so their centres differ only by their places.
         return torch.randn(of_one, generator=generator, device="cpu", dtype=torch.float64).expand(shape)
 
     responses = dict[Key, Response]()
     with SpooledTemporaryFile(IN_MEMORY) as file:
         runs = Runs(file, perturbed, rule)
-        # One noise tells places of many channels; of few, others on other images are more channels.
+        # With many channels one noise is enough. With few, runs on other images add channels.
         more = 0 if runs.narrowest >= FEW else max(1, math.ceil(WIDTH / runs.narrowest) - 1)
         runs.beside([perturbed.shuffled(generator) for _ in range(more)])
         noises = [drawn() * EPSILON for _ in range(1 + more)]
@@ -108,8 +110,8 @@ def places_by(perturbed: Perturbed, rule: Silence) -> dict[Call, dict[str, Place
         for _ in range(1, DRAWS):
             image = None
             if perturbed.base is not None:
-                # Behind convolutions and norms what a token answers depends on the image. Other images of the same size
-                # of numbers average that out; the ramps are those of the same noise.
+                # After convolutions and norms, a token's response depends on the image. Other images of the same size
+                # average that out; the ramps act on the same noise.
                 image = drawn() * perturbed.base.std() + perturbed.base.mean()
             with SpooledTemporaryFile(IN_MEMORY) as file:
                 again = Runs(file, perturbed, rule, image)
@@ -131,23 +133,24 @@ def places_by(perturbed: Perturbed, rule: Silence) -> dict[Call, dict[str, Place
 
 
 def telling_axes(responses: Mapping[Key, Response], axes: Sequence[int]) -> list[int]:
-    """The axes of the input along which tokens have their places; else those along which channels of values have."""
+    """The axes of the input along which tokens have places; otherwise those along which channels of the values have."""
     channels, tokens = list[Response](), list[Response]()
     for (_, role), each in responses.items():
         (channels if role == "channels" else tokens).append(each)
     of_channels = [axis for axis in axes if any(each.tells(axis) for each in channels)]
-    # Windows may be rows of the image, whose tokens lie apart along its columns alone: all rows together tell more. So
-    # would heads that are slices of the channels, but for an axis that channels of values lie along.
+    # If windows are rows of the image, the tokens of one window differ along its columns alone, and all windows must be
+    # taken together. Heads that are slices of the channels would look the same, so the axis along which channels of
+    # values lie is excluded.
     wide = set(axes) - set(of_channels)
     return [axis for axis in axes if any(each.tells(axis, axis in wide) for each in tokens)] or of_channels
 
 
 def blocks_of(response: Response, axis: int, side: int) -> list[int]:
-    """The sides of blocks that the spread of a tensor's tokens suggests, the likeliest first."""
+    """The block sides that the spread of a tensor's tokens suggests, the likeliest first."""
     if not response.live.any():
         return []
     # A token that depends evenly on a block of b pixels of s has the spread sqrt((b^2 - 1) / 12) / s, which is solved
-    # for b. Weights of a patch are not even, so that this is a guess, and divisors of s near it are tried.
+    # for b. Weights of a patch are not even, so this is a guess, and divisors of s near it are tried.
     spread = response.spreads[axis].double()[response.live]
     guess = math.sqrt(max(1 + 12 * side**2 * float((spread**2).median()), 1))
     blocks = [block for block in range(2, side) if side % block == 0 and 0.6 < block / guess < 1.7]
@@ -155,9 +158,9 @@ def blocks_of(response: Response, axis: int, side: int) -> list[int]:
 
 
 def next_block(guesses: Mapping[Key, Sequence[int]], tried: Set[int], fitting: Callable[[Key], bool]) -> int:
-    """A block of a tensor whose tokens fit none of those that were tried; 0 where there is none.
+    """A block of a tensor whose tokens fit none of the blocks tried; 0 if there is none.
 
-    A block that all tokens of a tensor fit is theirs. Channels are asked for where the tokens of values fit none.
+    A block that fits all tokens of a tensor is accepted. Channels are tried if the tokens of values fit none.
     """
     for key, guess in sorted(guesses.items(), key=lambda item: item[0][1] == "channels"):
         tokens = (key[0], "value") if key[1] == "channels" else key
@@ -169,7 +172,7 @@ def next_block(guesses: Mapping[Key, Sequence[int]], tried: Set[int], fitting: C
 
 
 def placed_by(response: Response, axes: list[int], shape: tuple[int, ...]) -> Places:
-    """The places of one tensor: each token is one block of the input, or all are blurred."""
+    """The places of one tensor: either each token is one block of the input, or all are blurred."""
     live = response.live
     nowhere = torch.full((*live.shape, max(len(axes), 1)), -1)
     if not live.any():
@@ -180,7 +183,7 @@ def placed_by(response: Response, axes: list[int], shape: tuple[int, ...]) -> Pl
     if not axes or len(fits) < len(axes):
         return Places(nowhere, why=BLURRED)
     at, sides = torch.stack([at for _, at in fits], -1).long(), tuple(count for count, _ in fits)
-    # A coarser grid, with two tokens of a row in one cell, is no answer.
+    # A coarser grid, with two tokens of a row in one cell, is rejected.
     code = torch.zeros_like(live).long()
     for axis, side in enumerate(sides):
         code = code * side + at[..., axis]
@@ -192,17 +195,16 @@ def placed_by(response: Response, axes: list[int], shape: tuple[int, ...]) -> Pl
 
 
 def conclude(roles: dict[str, Places]) -> None:
-    """Tokens that do not depend on the input have no place, if others of the same attention have one; nor has attention
-    between channels."""
+    """Gives no place to tokens that do not depend on the input if others have one, nor to channel attention."""
     channels = roles.pop("channels", None)
     placed = [each for each in roles.values() if not each.why]
     for role, each in roles.items():
         if placed and each.why == NOTHING:
             roles[role] = Places(each.at)
-    # Attention between channels: each channel of the values depends on one place, and their tokens on many.
+    # Attention between channels: each channel of the values depends on one place, and each token of the values on many.
     if channels is None or channels.why or roles["value"].why != BLURRED:
         return
-    # Centres of a few real channels may fall into rows and columns by chance; tokens of an image fill theirs.
+    # Centres of a few real channels may fall into rows and columns by chance; the tokens of an image fill the grid.
     grid = math.prod(channels.sides) == channels.at.shape[-2]
     if grid and bool((channels.at != channels.at[..., :1, :]).any()):
         for role, each in roles.items():
@@ -210,11 +212,11 @@ def conclude(roles: dict[str, Places]) -> None:
 
 
 def standing(queries: Places, keys: Places) -> Tensor | None:
-    """The key at which each query stands, (..., queries); None where one has no place or stands between keys."""
+    """The key at which each query is, (..., queries); None if a query has no place or is between keys."""
     if queries.centre is None or keys.centre is None or queries.at.shape[:-2] != keys.at.shape[:-2]:
         return None
     if queries.why or keys.why or keys.at.shape[-2] < 2:
         return None
-    # Half way between two keys a query stands at neither: nearness has to be clear.
+    # A query halfway between two keys is at neither, so one key must be clearly nearer.
     (first, second), at = (each.unbind(-1) for each in torch.cdist(queries.centre, keys.centre).topk(2, largest=False))
     return at[0] if bool((first < NEARER * second).all()) else None

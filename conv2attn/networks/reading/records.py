@@ -1,4 +1,4 @@
-"""What is read of each layer that attends: one record a layer."""
+"""The record of each layer that attends."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,15 +13,15 @@ from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.positions import Unread
 from conv2attn.theory.basis import AttentionGrid, Sides, Sites
 
-GIVEN = "each call of it gives the weights, which are not read"
+GIVEN = "its weights are an argument of each call, and are not read"
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Where the tokens of each window stand in the grid of the image: `places` (windows, tokens), -1 where nowhere.
+    """The places of the tokens of each window in the grid of the image: `places` (windows, tokens), -1 for none.
 
-    Those are of its queries and keys, or of its queries alone where its keys stand at `around`, as in a halo.
+    They are those of queries and keys, or of the queries alone if the keys are at `around`, as in a halo.
     """
 
     places: NDArray[np.int64]
@@ -30,17 +30,18 @@ class Windows:
 
     @property
     def keys(self) -> NDArray[np.int64]:
-        """Where the keys of each window stand."""
+        """The places of the keys of each window."""
         return self.places if self.around is None else self.around
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """The tokens of a layer, row by row: `sides` of the grid of its keys, and how many tokens are `leading` it.
+    """The tokens of a layer, row by row: `sides` of the grid of its keys, and the number of `leading` tokens before it.
 
-    With `windows`, one image is several rows of the batch, and `sides` are those of one window: none where its tokens
-    are in no order of rows and columns. `sites` are where queries stand on the keys; None where numbers alone tell it.
+    With `windows`, one image is several rows of the batch, and `sides` are those of one window, or empty if its tokens
+    are in no order of rows and columns. `sites` are the places of queries on the keys; None if the numbers of tokens
+    determine them.
     """
 
     sides: Sides
@@ -55,11 +56,11 @@ class Read:
     """One layer: its `attention`, its `tokens`, and its `weights`, (W_out W_val of each head, bias) in float64.
 
     `attention` is a tensor or array (images, heads, queries, keys), a layer of this project, positions alone, or the
-    reason why it is unread. `tokens` and `weights` are None where they are unknown; `replay` is how far the formula is
-    from the output of the layer, over the output's spread, None where nothing was replayed. `unplaced` is why nothing
-    is known of its tokens. `centers` are where content moves the centre of each query in a quadratic head, (images,
-    heads, queries, axes), None where it moves none. `reordered` says that the run has its tokens or its heads
-    elsewhere: in another order, or not on the second axis.
+    reason why it is unread. `tokens` and `weights` are None if unknown. `replay` is the residual of the formula over
+    the output's spread, None if nothing was replayed. `unplaced` is the reason why its tokens are unknown. `centers`
+    (images, heads, queries, axes) are the centres that content moves in a quadratic head, None if it moves none.
+    `reordered` says that in the run its tokens or heads are elsewhere: in another order, or heads not on the second
+    axis.
     """
 
     name: str
@@ -80,7 +81,7 @@ class Read:
         tokens: Tokens | None,
         centers: Tensor | None = None,
     ) -> "Read":
-        """The record of a layer of this project, whose weights are its own; none where each call gives them."""
+        """The record of a layer of this project, with its own weights; without weights if each call gives them."""
         if layer.weights.numbers == 0:
             return Read(name, attention, tokens, notes=(GIVEN,), centers=centers)
         bias = None if layer.bias is None else layer.bias.detach().cpu().double()
@@ -89,17 +90,17 @@ class Read:
 
     @property
     def unread(self) -> str:
-        """The reason why it is unread; empty where it is read."""
+        """The reason why it is unread; empty if it is read."""
         return self.attention.reason if isinstance(self.attention, Unread) else ""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Reads:
-    """The records of the layers of one model, made one after the other each time that they are asked for.
+    """The records of the layers of one model, made one after the other in each iteration.
 
-    `sampled` says that attention was seen in a run, which knows no other inputs. `counts` are the numbers of
-    queries and keys of layers, where they are known.
+    `sampled` says that attention was observed in a run, whose inputs are a sample. `counts` are the numbers of queries
+    and keys of layers, if known.
     """
 
     names: tuple[str, ...]
@@ -109,7 +110,7 @@ class Reads:
 
     @staticmethod
     def of(reads: Sequence[Read], sampled: bool = False) -> "Reads":
-        """Records that are there already."""
+        """The records of layers that were already read."""
         by_name: Mapping[str, Read] = {each.name: each for each in reads}
         shapes = {name: tuple(getattr(each.attention, "shape", ())) for name, each in by_name.items()}
         counts = {name: shape[-2:] for name, shape in shapes.items() if len(shape) in (3, 4)}

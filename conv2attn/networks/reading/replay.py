@@ -1,9 +1,9 @@
-"""The matrices of each head, asked of the run: `y = sum_h A_h x M_h^T + b`, replayed under random attention.
+"""The matrices of each head, measured in runs: `y = sum_h A_h x M_h^T + b`, replayed under random attention.
 
-With one head made to attend from each token to itself, a layer answers the unit vectors by the columns of its `M_h`,
-however it stores its weights. Whether that is right is asked by replay: the layer runs on random tokens, under another
-random attention in each head, and the formula must give its output. Its own attention would let wrong readings pass:
-where heads attend alike or evenly, their order and their axis make no difference.
+If one head is forced to attend from each token to itself, unit vectors give the columns of its `M_h`, however the layer
+stores its weights. Replay checks the result: the layer runs on random tokens, with independent random attention in each
+head, and the formula must reproduce its output. Its own attention would accept wrong readings: if heads attend alike or
+evenly, their order and axis make no difference.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,7 +38,7 @@ def parent(name: str) -> str:
 
 @on_the_cpu
 def calls_of(perturbed: Perturbed, names: Iterable[str]) -> tuple[dict[str, Call], dict[str, tuple[int, ...]]]:
-    """The first call of the module of each of these attentions and of the module around it, and their shapes."""
+    """The first call of each attention's module and of the module around it, and the attention shapes."""
     modules = {name or "(root)": module for name, module in perturbed.network.named_modules()}
     calls, shapes = dict[str, Call](), dict[str, tuple[int, ...]]()
     owners = (each.split("#")[0] for each in names)
@@ -62,17 +62,17 @@ def calls_of(perturbed: Perturbed, names: Iterable[str]) -> tuple[dict[str, Call
 
 
 def replayed(perturbed: Perturbed, name: str, calls: Mapping[str, Call], shape: tuple[int, ...]) -> Replayed:
-    """The reading of a layer that replays best, or why there is none.
+    """The reading of a layer that replays best, or the reason why there is none.
 
-    Where the module only lays the outputs of its heads side by side, or has one head and no weights behind it, the
-    output is the first behind the module that replays and mixes heads.
+    If the module only lays the outputs of its heads side by side, or has one head and no weights after it, the output
+    is taken from the first part after the module that replays and mixes heads.
     """
     modules = {each or "(root)": module for each, module in perturbed.network.named_modules()}
     module, around = modules[name], parent(name)
     own = Layer(module, module, calls[name], shape)
     with held(module):
         best = best_of(own)
-    # Heads laid side by side are the inside of a layer: its output weights are in the module around, which is asked
+    # Heads laid side by side are the inside of a layer: its output weights are in the module around, so that is tried
     # too.
     if best.passes and name != "(root)" and own.lacks_outputs(best):
         with held(modules[around]):
@@ -86,7 +86,7 @@ def replayed(perturbed: Perturbed, name: str, calls: Mapping[str, Call], shape: 
 
 
 def why_several(perturbed: Perturbed, name: str, calls: Mapping[str, Call]) -> str:
-    """Why a module that attends more than once does not replay."""
+    """The reason why a module that attends more than once does not replay."""
     module = perturbed.network.get_submodule("" if name == "(root)" else name)
     layer = Layer(module, module, calls[name], (0, 0))
     layer.run(None)
@@ -94,7 +94,7 @@ def why_several(perturbed: Perturbed, name: str, calls: Mapping[str, Call]) -> s
 
 
 def best_of(layer: Layer) -> Replayed:
-    """The first reading that replays, else the one that is least off, or the premise of the formula that fails."""
+    """The first reading that replays, otherwise that with the least residual, or the failing premise."""
     starts = list(layer.starts())
     if layer.times != 1 or not starts:
         return Replayed(why=NO_SUM)
@@ -111,8 +111,8 @@ def best_of(layer: Layer) -> Replayed:
     tried, limit, unknown = False, "", UNKNOWN
     for start in filter(layer.linear_values, starts):
         for channels, order in layer.orders(start[1]).items():
-            # Which axis is heads is no convention: each is tried, and replay under another attention in each head
-            # decides.
+            # No convention says which axis is heads: each is tried, and replay under independent random attention in
+            # each head decides.
             for heads in layer.head_axes():
                 read = alike(heads.split(order, 1))
                 if read is None or not covers(read, start[1].numel() // start[1].shape[channels]):

@@ -1,4 +1,4 @@
-"""How the queries, keys and values of each attention respond to small noise, one attention at a time."""
+"""Responses of the queries, keys and values of each attention to small noise, one attention at a time."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,40 +16,46 @@ ROLES = ("query", "key", "value")
 WEIGHTS = "weights"
 Shape = tuple[int, ...]
 Call = tuple[str, int]
-"""The name of an attention, and the number of its call in a run."""
+"""The name of an attention, and the number of one of its calls in a run."""
 Key = tuple[Call, str]
 """A call and a role: one of `ROLES`, its weights, or the "channels" of its values."""
 EPSILON = 1e-7
-"""Size of the noise: in float64, far above rounding, and so small that the response is linear: networks make it some
-hundred times as large, and then it must not reach the kinks of a hardswish."""
+"""Size of the noise: far above float64 rounding, and small enough for a linear response.
+
+Networks enlarge it some hundred times, and even then it must not cross the kinks of a hardswish.
+"""
 SILENT = 1e-13
 """A response counts as zero if its square is below this share of the largest."""
 NONE, SEVERAL = -1, -2
-"""In place of the number of a part: no part changes it, or more than one."""
+"""Used instead of the number of a part: no part changes a target, or several do."""
 OFF = 0.01
-"""What is off by this share of the distance between the numbers of two parts is off by rounding."""
+"""A deviation up to this share of the distance between two part numbers is rounding."""
 
 NEAR_BLOCK = 0.05
-"""A centre at most this share of a block from the centre of a block is in it."""
+"""A centre within this share of a block from the block's centre is in the block."""
 NEAR_CELL = 0.25
-"""A centre at most this share of a cell from the centre of a cell may be of this cell alone."""
+"""A token may depend on one cell alone if its centre is within this share of a cell from the middle.
+"""
 WIDTH, FEW = 4, 16
-"""Channels of responses that tell a block: in one channel, one has the same direction whatever it depends on. Of few
-channels all may be zero behind a relu, or those of one pixel behind a maximum, which another image tells."""
+"""Channels of a response that identify a block; with fewer, other images are needed.
+
+With a single channel, every response has the same direction. With few, all may be zero after a relu, or belong to one
+pixel after a maximum.
+"""
 WIDE = 0.1
-"""A token that depends on a block of several cells spreads at least over this share of a cell."""
+"""A token that depends on a block of several cells has a spread of at least this share of a cell."""
 
 
 def numbered(change: Tensor, ramped: Tensor, count: int, near: float = OFF) -> Tensor:
-    """The one of `count` parts of 0..1 on which each target (..., width) depends, SEVERAL if on more than one.
+    """The number of the only part, of `count` in 0..1, on which each target (..., width) depends, or SEVERAL.
 
-    All parts change, then each a number of times as much. With d and d' the changes of a target, its part has the
-    number `c = <d', d> / |d|^2`, and it is the only one if `d' - c d` is zero.
+    In one run all parts change; in another, each changes by its number times as much. With d and d' the changes of a
+    target, its part has the number `c = <d', d> / |d|^2`, and it is the only one if `d' - c d` is zero.
     """
     squares = change.pow(2).sum(-1).clamp_min(1e-300)
     centre = (ramped * change).sum(-1) / squares
-    # If one part alone changes a target, the second change is its number times the first, so that nothing is left of
-    # it.
+    # If only one part changes a target, the second change is the part's number times the first, and the difference
+    # vanishes.
     spread = (ramped - centre[..., None] * change).pow(2).sum(-1).div(squares).sqrt()
     at = centre * count - 0.5
     alone = (spread * count < OFF) & ((at - at.round()).abs() < near)
@@ -59,11 +65,12 @@ def numbered(change: Tensor, ramped: Tensor, count: int, near: float = OFF) -> T
 @final
 @dataclass(eq=False)
 class Response:
-    """How one tensor responds to noise: which tokens are `live`; by axis the `centres` and `spreads` of all. `at_times`
-    says that some are live on some images alone.
+    """The response of one tensor to noise: its `live` tokens, and by axis the `centres` and `spreads` of all.
 
-    `blocks` are by axis and side of a block how many there are, and of which each token is, where each is of one.
-    Numbers are in float32, since they are kept of all layers.
+    `at_times` says that some tokens are live in some images only.
+
+    `blocks` has, by axis and block side, the number of blocks and the block of each token, if every token is in one.
+    Numbers are in float32, since they are kept for all layers.
     """
 
     live: Tensor
@@ -74,20 +81,20 @@ class Response:
 
     @staticmethod
     def of(own: Tensor, change: Tensor, ramped: Mapping[int, Tensor], shape: Shape, images: int = 1) -> "Response":
-        """The response of a tensor by its changes under noise, and under noise times ramps along axes of the input.
+        """The response of a tensor, from its changes under noise, and under noise times ramps along axes of the input.
 
         Args:
-            images: how many of them give their changes, one behind the other along the channels.
+            images: number of images, whose changes are concatenated along the channels.
         """
         squares = change.pow(2).sum(-1)
-        # Rounding answers too: of tokens that nothing reaches, changes are some units of float64 of what they are.
+        # Rounding also responds: tokens that nothing reaches change by some float64 roundoffs of their values.
         largest = max(
             float(squares.max()) if squares.numel() else 0.0, 1e-9 * EPSILON**2 * float(own.pow(2).sum(-1).mean())
         )
         parts = change.unflatten(-1, (images, -1)).pow(2).sum(-1) > SILENT * largest
         at_times = bool((parts.any(-1) & ~parts.all(-1)).any())
         response, squares = Response(squares > SILENT * largest, at_times), squares.clamp_min(1e-300)
-        # Of a spread along one direction only what is across the response shows: (w - 1) / w of it in w channels.
+        # A spread along one direction is visible only across the response: (w - 1) / w of it in w channels.
         width = change.shape[-1]
         shown = max(width - 1, 1) / width
         for axis, each in ramped.items():
@@ -98,9 +105,9 @@ class Response:
         return response
 
     def fit(self, axis: int, block: int, change: Tensor, ramped: Tensor, side: int) -> None:
-        """Notes of which block along an axis each token is, if each live one is of one.
+        """Records the block of each token along an axis, if every live token is in one block.
 
-        The ramp is constant within a block, so that such a token has spread 0 up to rounding, whatever its weights are.
+        The ramp is constant within a block, so such a token has spread 0 up to rounding, whatever its weights are.
         """
         at = numbered(change, ramped, side // block, NEAR_BLOCK)
         one_cell = block > 1 and self.is_of_cells(axis, side)
@@ -108,22 +115,22 @@ class Response:
             self.blocks.setdefault(axis, {})[block] = side // block, at
 
     def is_of_cells(self, axis: int, side: int) -> bool:
-        """Whether each live token is of one cell along an axis, as far as responses tell that are not linear.
+        """Whether each live token depends on one cell along an axis, as far as nonlinear responses show it.
 
-        Numbers are off there, and fit coarser blocks alone; but a token of one cell spreads over no block, and its
-        centre is near that of a cell. Where queries have one direction, nothing spreads, and centres are anywhere.
+        Nonlinear responses are inexact, and fit coarser blocks only; but a token of one cell spreads over no block, and
+        its centre is near that of a cell. Queries with a single direction have no spread, and arbitrary centres.
         """
         spread, centre = (side * each[axis][self.live] for each in (self.spreads, self.centres))
         off = (centre - 0.5 - (centre - 0.5).round()).abs()
         return bool(spread.numel()) and float(spread.median()) < WIDE and float(off.max()) < NEAR_CELL
 
     def fitting(self, axis: int) -> tuple[int, Tensor] | None:
-        """The number of the smallest blocks of which each live token is one, and which; None if there are none."""
+        """The number of the smallest blocks of which each live token has one, and these blocks; None without any."""
         blocks = self.blocks.get(axis)
         return blocks[min(blocks)] if blocks else None
 
     def tells(self, axis: int, wide: bool = False) -> bool:
-        """Whether tokens of a row, or of all rows where `wide`, are of several blocks along an axis."""
+        """Whether tokens of one row, or of all rows if `wide`, are in several blocks along an axis."""
         count, at = self.fitting(axis) or (0, self.live.long())
         least, most = at.where(self.live, count).amin(-1), at.where(self.live, -1).amax(-1)
         return count > 0 and bool((least < (most.max() if wide else most)).any())
@@ -136,21 +143,21 @@ class Response:
 
 @final
 class Stored:
-    """Queries, keys and values of all attentions of several runs, in a file: in memory they would grow with layers."""
+    """Queries, keys and values of all attentions of several runs, in a file, since they would fill the memory."""
 
     def __init__(self, file: IO[bytes]):
         self.file = file
         self.at = dict[tuple[str, Hashable], tuple[int, tuple[int, ...]]]()
 
     def put(self, run: str, key: Hashable, tensor: Tensor) -> None:
-        """Stores a tensor of float64, in place of one of this shape that the run has stored."""
+        """Stores a float64 tensor in place of the run's earlier tensor of this key."""
         shape, old = tuple(tensor.shape), self.at.get((run, key))
         start = self.file.seek(old[0]) if old is not None and old[1] == shape else self.file.seek(0, SEEK_END)
         self.at[run, key] = start, shape
         self.file.write(tensor.flatten().contiguous().numpy().data)
 
     def get(self, run: str, key: Hashable) -> Tensor:
-        """What a run has stored last."""
+        """The tensor that a run stored last."""
         start, shape = self.at[run, key]
         tensor = torch.empty(shape, dtype=torch.float64)
         self.file.seek(start)
@@ -161,10 +168,10 @@ class Stored:
 
 @final
 class Runs:
-    """The queries, keys, values and weights of each call of each attention in a run on a `base`, and how they change.
+    """The queries, keys, values and weights of each call of each attention in a run on a `base`, and their changes.
 
-    They stand in a `file`, by their `keys`; `shapes` are those of the attention of each call. `narrowest` is the
-    least number of channels of any, `FEW` at most.
+    They are in a `file`, by their `keys`; `shapes` are the attention shapes of the calls. `narrowest` is the least
+    number of channels, at most `FEW`.
     """
 
     def __init__(self, file: IO[bytes], perturbed: Perturbed, rule: Rule | None, base: Tensor | None = None):
@@ -175,13 +182,13 @@ class Runs:
         self.add(None)
 
     def beside(self, others: Sequence[Tensor | None]) -> None:
-        """Runs on other bases: of each, the changes are more channels of those on the first from now on."""
+        """Adds runs on other bases: from then on, their changes are further channels of those on the first base."""
         self.others = list(others)
         for number, base in enumerate(others, 1):
             self.run(f"base {number}", None, base, "")
 
     def add(self, *noises: Tensor | None) -> None:
-        """A run with each of these noises on the input, and its base, of which the changes are stored as channels."""
+        """Runs the network on the base and with each of these noises, and stores the changes as channels."""
         self.draws = len(noises)
         for number, (noise, base) in enumerate(zip(noises, (self.base, *self.others), strict=False)):
             own = f"base {number}" if number else "0"
@@ -189,13 +196,14 @@ class Runs:
         self.count += 1
 
     def run(self, name: str, noise: Tensor | None, base: Tensor | None, own: str) -> None:
-        """A run of which what has changed since the run `own` is stored by this name; all of it without such a run."""
+        """Runs the network and stores the changes since the run `own` under this name; without `own`, the values."""
 
         def keep(key: Key, tensor: Tensor) -> None:
             if name == "0":
                 self.keys.append(key)
                 self.narrowest = min(self.narrowest, max(1, tensor.shape[-1])) if key[1] in ROLES else self.narrowest
-            # Only changes are compared. Their difference is taken here, in float64, before anything is rounded.
+            # Only changes are compared. The difference is taken here, in float64, before anything is rounded to
+            # float32.
             change = tensor.double() - self.stored.get(own, key) if own else tensor.double()
             if own.startswith("base"):
                 change = torch.cat([self.stored.get(name, key), change], -1)
@@ -212,13 +220,13 @@ class Runs:
         self.perturbed.run(Watch(self.perturbed.network, see, self.rule), noise, base)
 
     def of(self, key: Key, *numbers: int) -> list[Tensor]:
-        """The tensor of the first run, and its changes in others."""
+        """The tensor of the first run, and its changes in the others."""
         return [self.stored.get(f"{number}", key) for number in numbers]
 
     def tokens(self, *numbers: int) -> Iterator[tuple[Key, list[Tensor]]]:
-        """What runs of these numbers have stored of queries, keys and values.
+        """The queries, keys and values that the runs with these numbers stored.
 
-        Values come a second time, with their channels for tokens.
+        Values occur a second time, with their channels as tokens.
         """
         for call, role in self.keys:
             if role == WEIGHTS:
@@ -231,6 +239,6 @@ class Runs:
 
 
 def sums_of_rows(attention: Tensor) -> Tensor:
-    """A sum of each row, whose weights differ from key to key."""
+    """A weighted sum of each row, with a different weight for each key."""
     keys = torch.arange(1.0, attention.shape[-1] + 1, dtype=attention.dtype, device=attention.device).sqrt()
     return (attention.detach() @ keys).cpu()

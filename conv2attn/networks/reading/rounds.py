@@ -1,4 +1,4 @@
-"""Places in as many rounds as they need: behind attention without a residual, again."""
+"""Finds places in as many rounds as needed: again after each attention without a residual."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ def places(perturbed: Perturbed, order: Order) -> dict[Call, dict[str, Places]]:
     embeddings.
 
     Args:
-        order: what is known of that of the rows and columns of each call; where nothing is, it passes nothing on.
+        order: the order of the rows and columns of each call, if it is known; a call without it passes nothing on.
     """
     found = dict[Call, dict[str, Places]]()
     for each in (perturbed, *perturbed.others()):
@@ -31,20 +31,20 @@ def places(perturbed: Perturbed, order: Order) -> dict[Call, dict[str, Places]]:
 
 
 def arrives(roles: dict[str, Places]) -> bool:
-    """Whether anything of the input arrives at some tokens."""
+    """Whether some tokens depend on the input."""
     return any(each.why != NOTHING for each in roles.values())
 
 
 def places_in_rounds(perturbed: Perturbed, order: Order) -> dict[Call, dict[str, Places]]:
-    """The places of what the perturbed tensor reaches.
+    """The places of all tokens that depend on the perturbed tensor.
 
-    Where a sublayer has no residual, nothing comes through the silence. Each query in front that stands at a value then
-    passes that value on, and what lies behind is asked once more.
+    If a sublayer has no residual, nothing passes its silenced attention. Then each earlier query that is at a value
+    passes this value on, and the later layers are measured once more.
     """
 
     def asked(rule: Silence) -> dict[Call, dict[str, Places]]:
         found = by_maps(perturbed, places_by(perturbed, rule), rule)
-        for roles in found.values():  # feature maps have placed some
+        for roles in found.values():  # some were placed by feature maps
             conclude(roles)
         for call in found.keys() & order.turned:
             found[call] |= {"query": found[call]["key"], "key": found[call]["query"]}
@@ -56,7 +56,7 @@ def places_in_rounds(perturbed: Perturbed, order: Order) -> dict[Call, dict[str,
     passing, found = dict[Call, Tensor](), asked(Silence())
     while lost := [call for call in found if not arrives(found[call])]:
         calls = list(found)
-        # Only calls in front of the first lost one can block it.
+        # Only earlier calls can block the first call without a place.
         before = [call for call in calls[: calls.index(lost[0])] if call not in passing and call[0] not in unknown]
         chosen = {call: at for call in before if (at := values_at_queries(found[call])) is not None}
         if not chosen:
@@ -68,7 +68,7 @@ def places_in_rounds(perturbed: Perturbed, order: Order) -> dict[Call, dict[str,
 
 
 def of_these(queries: Places, rows: Tensor) -> Places:
-    """The places of the queries of rows, whose numbers are (*lead, rows)."""
+    """The places of the queries of some rows, numbered (*lead, rows)."""
     if queries.why:
         return queries
     lead = rows.expand(*queries.at.shape[:-1])[..., None].expand_as(queries.at)
@@ -77,7 +77,7 @@ def of_these(queries: Places, rows: Tensor) -> Places:
 
 
 def values_at_queries(roles: dict[str, Places]) -> Tensor | None:
-    """Attention (..., queries, values) of each query to the value where it stands; None where one stands at none."""
+    """Attention (..., queries, values) of each query to the value at its place; None if one is at no value."""
     query, value = (roles.get(role) for role in ("query", "value"))
     at = None if query is None or value is None else standing(query, value)
     return None if at is None or value is None else F.one_hot(at, value.at.shape[-2]).double()

@@ -1,13 +1,13 @@
-"""Whether each row of attention is of its own query, and each column of its own key: asked of the scores.
+"""Checks, by changes of the scores, that each attention row belongs to its own query and each column to its own key.
 
-With attention silenced, a small noise is added to the products of queries and keys. With u the noise times the slopes
-of the scores, and c its mean, the weights of a row change by a (u - c). The same noise times a number g of each query
+With attention silenced, small noise is added to the products of queries and keys. Let u be the noise times the slopes
+of the scores, and c its mean: the weights of a row change by a (u - c). The same noise times a number g of each query
 must change each row g times as much, whatever is between scores and weights. Noise times a number f of each key must
-change them by a (f u - d): two numbers of each row, c and d, must explain all of its keys.
+change them by a (f u - d): two numbers per row, c and d, must explain all of its keys.
 
-Where they do not (heads are mixed, say), or where rows have weight at two keys, which c and d explain in any order, the
-way is asked in two parts: what each softmax is of must answer noise on the products, and attention noise on its
-softmaxes. What is linear between these answers in proportion, and tells each key by itself.
+If they do not (heads are mixed, for example), or if rows have weight at two keys only, which c and d explain in any
+order, the test is split in two: the inputs of each softmax must respond to noise on the products, and attention to
+noise on its softmaxes. A linear step responds in proportion, and identifies each key by itself.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,40 +26,40 @@ from conv2attn.networks.reading.responses import EPSILON, Call, Stored
 from conv2attn.networks.reading.watch import Marked, Softmaxed, Watch
 
 SMALL = 1e-6
-"""Changes of scores, so small that weights answer in proportion."""
+"""Size of the changes of scores: small enough that weights respond in proportion."""
 GONE = 1e-6
-"""Weights below this share of what they were are none."""
+"""Weights below this share of their former value count as zero."""
 AT_ONCE = 64
-"""Rows that are compared at once."""
+"""Number of rows compared at once."""
 OFF = 1e-3
-"""What is explained up to this share of the largest is explained."""
-OTHER_ROWS = "a row of its weights is not of the query of its number alone"
+"""Residuals up to this share of the largest change count as zero."""
+OTHER_ROWS = "a row of its weights depends on other queries than its own"
 OTHER_COLUMNS = "its columns of weights are not in the order of its keys"
-FEW_KEYS = "some of its keys have weight in rows of two keys at most alone, which do not tell of which keys they are"
-OTHER_WAY = "its weights come from its scores by more than its softmax, which does not tell of which keys they are"
+FEW_KEYS = "some of its keys have weight only in rows of at most two keys, which do not identify the keys"
+OTHER_WAY = "its weights come from its scores by more than a softmax, so their keys are unknown"
 UNSEEN_SCORES = (
-    "its queries and keys were not seen, so that nothing tells of which its weights are: "
+    "its queries and keys were not observed, so the order of its weights is unknown: "
     "compute scores as a product of matrices"
 )
-NO_ANSWER = "its weights do not answer a change of its scores, so that nothing tells of which keys they are"
+NO_ANSWER = "its weights do not respond to a change of its scores, so their keys are unknown"
 NO_VALUES = (
-    "no product of its softmax with values was seen, so that nothing tells what it weighs: "
+    "no product of its softmax with values was observed, so its values are unknown: "
     "multiply values by matmul, einsum or fused attention"
 )
 
 Numbers = Mapping[int, bool]
-"""The numbers in a run of products or softmaxes, and whether their columns are queries."""
+"""The numbers, within a run, of products or softmaxes, and whether their columns are queries."""
 Change = Callable[[Tensor], Tensor]
-"""What is added to scores or weights (..., queries, keys)."""
+"""The change added to scores or weights (..., queries, keys)."""
 Use = Callable[[Attended, Running], None]
 
 
 @final
 @dataclass(frozen=True)
 class Order:
-    """By call, the `reasons` why the order of its queries and keys is not known, and the queries of `rows` in another.
+    """By call, the `reasons` why the order of its queries and keys is unknown, and the queries of reordered `rows`.
 
-    In those that are `turned` keys were the first factor of the scores, and queries the second.
+    In `turned` calls, keys are the first factor of the scores and queries the second.
     """
 
     reasons: dict[Call, str] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Order:
 
 
 def order_of(alone: Perturbed) -> Order:
-    """What the scores say of the order of the queries and keys of all attention."""
+    """The order of the queries and keys of all attention, measured by its scores."""
     order, unseen = Order(), set[Call]()
     reasons, rows = order.reasons, order.rows
     of_scores, of_softmaxes = dict[Call, Numbers](), dict[Call, Numbers]()
@@ -84,7 +84,7 @@ def order_of(alone: Perturbed) -> Order:
             unseen.add(call)
 
     def either_way(ask: Callable[[Mapping[Call, Numbers]], dict[Call, str]], calls: Iterable[Call]) -> dict[Call, str]:
-        """Why calls are out of order, whichever factor of their products are the queries."""
+        """The reasons why calls are out of order, with either factor of their products as the queries."""
         doubtful = ask({call: of_scores[call] for call in calls})
         others = {call: of_scores[call] for call, why in doubtful.items() if why == OTHER_ROWS}
         others = {call: {number: not way for number, way in each.items()} for call, each in others.items()}
@@ -95,11 +95,11 @@ def order_of(alone: Perturbed) -> Order:
         return doubtful
 
     weigh(alone, look)
-    # The whole way is asked first, since most layers answer it, and whatever stands between is in it.
+    # The whole path from products to weights is tested first: most layers pass, and it includes every step in between.
     known = [call for call in of_scores if call not in reasons]
     doubtful = either_way(lambda scores: out_of_order(alone, scores, rows=rows), known)
-    # Mixed heads answer the whole way by sums over heads, each with a c of its own, and no two numbers explain these.
-    # The halves are linear where heads are mixed by layers, so that each column answers by its own factor exactly.
+    # Mixed heads respond over the whole path by sums over heads, each with a c of its own, which no two numbers
+    # explain. If layers mix the heads, each half is linear, and each column responds by exactly its own factor.
     halves = {call: of_softmaxes[call] for call in doubtful if of_softmaxes[call]}
 
     def in_front(scores: Mapping[Call, Numbers]) -> dict[Call, str]:
@@ -109,11 +109,11 @@ def order_of(alone: Perturbed) -> Order:
     behind = out_of_order(alone, of_scores, {call: each for call, each in halves.items() if call not in front})
     for call in halves:
         doubtful[call] = front.get(call) or behind.get(call, "")
-    # Where weights are sparse by hand, more keys have some of equal scores.
+    # If weights are sparse by hand, equal scores give weight to more keys.
     few = {call: of_scores[call] for call, why in doubtful.items() if why == FEW_KEYS and call not in halves}
     doubtful |= dict.fromkeys(few, "") | out_of_order(alone, few, even=True)
     silent = unseen | {call for call, why in doubtful.items() if why == NO_ANSWER}
-    answering = answering_input(alone) if silent else set[Call]()  # attention by positions alone answers neither
+    answering = answering_input(alone) if silent else set[Call]()  # attention by position alone responds to neither
     for call, why in doubtful.items():
         if why and (why != NO_ANSWER or call in answering):
             reasons.setdefault(call, why)
@@ -130,14 +130,14 @@ def out_of_order(
     even: bool = False,
     rows: dict[Call, Tensor] | None = None,
 ) -> dict[Call, str]:
-    """Why not each row answers noise on its query alone, and each column noise on its key.
+    """The reasons why some row does not respond to noise on its query alone, or some column to noise on its key.
 
     Args:
-        scores: by call its products of queries and keys, which noise changes.
-        softmaxes: of the calls that are asked by halves: what these are of is to answer noise on products, in the
-            `front` half, else attention noise on these.
-        even: whether noise stands in place of products.
-        rows: takes the queries of rows that are in another order.
+        scores: by call its products of queries and keys, to which noise is added.
+        softmaxes: of the calls tested by halves. In the `front` half, the inputs of the softmaxes must respond to noise
+            on the products; in the other half, attention must respond to noise on the softmaxes.
+        even: whether noise replaces the products.
+        rows: receives the queries of rows in another order.
     """
     found, calls = dict[Call, str](), scores if softmaxes is None else softmaxes
     if not calls:
@@ -165,13 +165,13 @@ def out_of_order(
                     return result
                 turned = of_softmaxes[number]
                 if front:
-                    # What is masked has no weight, and its scores may be infinite.
+                    # Masked keys have no weight, and their scores may be infinite.
                     weighty = torch.where(result > 0, scores, 0).double()
                     stored.put(run, number, weighty.mT if turned else weighty)
                     return result
                 if run == "own":
                     stored.put("held", number, result.double())
-                # Products change while softmaxes are held: what these reach by another way shows.
+                # Products change while softmaxes are held fixed: this shows any other path from products to weights.
                 if run == BESIDE:
                     return stored.get("held", number)
                 return moved(result, turned, change)
@@ -194,13 +194,13 @@ def out_of_order(
 
 
 def moved(weights: Tensor, turned: bool, change: Change, alone: bool = False) -> Tensor:
-    """Scores or weights that are changed, or their change `alone`; columns are queries where they are `turned`."""
+    """Scores or weights with the change added, or the change `alone`; columns are queries if `turned`."""
     added = change(weights.mT).mT if turned else change(weights)
     return added if alone else added.add_(weights)
 
 
 def why_not(answer: Callable[[str], Tensor]) -> tuple[str, Tensor | None]:
-    """Why the answers of runs are not those of rows of queries and columns of keys; the queries where out of order."""
+    """The reason why responses do not fit rows of queries and columns of keys; the order of queries, if another."""
     own, moved, by_query = answer("own"), answer("moved"), answer("by query")
     factors, rows = numbers(own.shape[-2], 5)[:, None], None
     if not largest_change(own, moved) > SMALL**2:
@@ -220,7 +220,7 @@ def why_not(answer: Callable[[str], Tensor]) -> tuple[str, Tensor | None]:
 
 
 def largest_change(own: Tensor, moved: Tensor) -> float:
-    """The largest change of an answer."""
+    """The largest change of a response."""
     return max(float((one - rows).abs().max()) for rows, one in in_parts(own, moved))
 
 
@@ -231,7 +231,7 @@ def noise(weights: Tensor) -> Tensor:
 
 
 def numbers(count: int, seed: int) -> Tensor:
-    """A number of each query, or of each key, from 0.5 to 1.5."""
+    """One number per query, or per key, from 0.5 to 1.5."""
     return torch.rand(count, generator=torch.Generator().manual_seed(seed), device="cpu", dtype=torch.float64) + 0.5
 
 
@@ -241,20 +241,20 @@ CHANGES: dict[str, Change] = {
     "by query": lambda weights: noise(weights).mul_(numbers(weights.shape[-2], 5)[:, None]),
     "by key": lambda weights: noise(weights).mul_(numbers(weights.shape[-1], 6)),
 }
-"""What is added to scores or weights in each run."""
+"""The change added to scores or weights in each run."""
 BESIDE = "beside"
-"""The run in which products change, and softmaxes do not."""
+"""The run in which products change while softmaxes do not."""
 
 
 def in_parts(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Some rows (..., keys) of each tensor after the others: what is made of them takes many times their memory."""
+    """Chunks of rows (..., keys) of each tensor, since intermediate results take many times their memory."""
     return zip(*(each.flatten(0, -2).split(AT_ONCE) for each in tensors), strict=True)
 
 
 def in_proportion(own: Tensor, moved: Tensor, other: Tensor, factors: Tensor) -> bool:
     """Whether a second change is the first times a factor of each row (queries, 1), or of each column (keys).
 
-    Rows that hardly change tell nothing; each column that is not zero has to change somewhere.
+    Rows with hardly any change are ignored; each column that is not zero must change in some row.
     """
     largest, silent = largest_change(own, moved), torch.ones(own.shape[-1]) > 0
     some = ~silent
@@ -265,17 +265,17 @@ def in_proportion(own: Tensor, moved: Tensor, other: Tensor, factors: Tensor) ->
         wrong = (by_factor - rows - factor * change).abs() > OFF * size
         if bool((wrong & (size > OFF * largest)).any()):
             return False
-        # A column that never answers could be that of any key. Only columns without weight may be silent.
+        # A column that never responds could belong to any key. Only columns without weight may be silent.
         some, silent = some | (rows != 0).any(0), silent & (change.abs() <= SMALL * largest).all(0)
     return factors.ndim > 1 or not bool((some & silent).any())
 
 
 def why_columns(own: Tensor, moved: Tensor, by_key: Tensor, shares: bool = True) -> str:
-    """Why noise times a number of each key does not change its weights by the number: `a (f u - d)` for `a (u - c)`.
+    """The reason why noise times a number f of each key does not change the weights by `a (f u - d)`.
 
-    The slope a is in proportion to a weight as of `shares` of a softmax, else the same for all that are not zero, as of
-    the nearest point of the simplex (sparsemax).
-    Each key that has weight must be in a row that tells: of three weights at least.
+    Plain noise u changed them by `a (u - c)`. The slope a is proportional to the weight, as for `shares` of a softmax,
+    or constant for all non-zero weights, as for the nearest point of the simplex (sparsemax). Each key with weight must
+    be in a row of at least three weights.
     """
     factors, some, told = numbers(own.shape[-1], 6), torch.zeros(own.shape[-1]) > 0, torch.zeros(own.shape[-1]) > 0
     for rows, one, other in in_parts(own, moved, by_key):
@@ -283,14 +283,14 @@ def why_columns(own: Tensor, moved: Tensor, by_key: Tensor, shares: bool = True)
         slopes = rows if shares else torch.ones_like(rows)
         enough = live.sum(-1) > 2
         some, told = some | live.any(0), told | live[enough].any(0)
-        # Of the changes, as shares of the weights, `c f - d` is left in each row: a line in f.
+        # The changes, divided by the weights, leave `c f - d` in each row: a line in f.
         shown = torch.where(live, (other - rows - factors * (one - rows)) / slopes, 0)[enough]
         weights = live[enough].double()
         count = weights.sum(-1, keepdim=True)
         away = (factors - (weights @ factors)[:, None] / count) * weights
         shift = (shown - shown.sum(-1, keepdim=True) / count) * weights
         slope = (shift * away).sum(-1, keepdim=True) / away.pow(2).sum(-1, keepdim=True)
-        # Where a row is nearly even, c and d are means of much noise: near 0, so that its square is seen.
+        # If a row is nearly even, c and d are means of much noise, hence near 0, and their squares are tested.
         changes = (torch.where(live, (each - rows) / slopes, 0)[enough].abs().amax(-1) for each in (one, other))
         most = OFF * shown.abs().amax(-1) + sum(each**2 for each in changes)
         if bool(((shift - slope * away).abs().amax(-1) > most).any()):
@@ -299,12 +299,12 @@ def why_columns(own: Tensor, moved: Tensor, by_key: Tensor, shares: bool = True)
 
 
 def weigh(alone: Perturbed, use: Use, marked: Marked | None = None, softmaxed: Softmaxed | None = None) -> None:
-    """Passes on each call of each attention of a silenced run."""
+    """Passes each call of each attention of a silenced run to `use`."""
     alone.run(Watch(alone.network, use, Silence(), marked=marked, softmaxed=softmaxed))
 
 
 def answering_input(alone: Perturbed) -> set[Call]:
-    """The calls of attention that changes with the input."""
+    """The calls whose attention changes with the input."""
     first, answering = dict[Call, Tensor](), set[Call]()
     if alone.shape is None:
         return answering

@@ -1,4 +1,4 @@
-"""The scores of a layer that attends, asked of the run: which module takes its tokens, and the q and k of each head."""
+"""The scores of a layer that attends, measured in runs: the module that takes its tokens, and q and k of each head."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ from conv2attn.networks.reading.watch import Watch
 from conv2attn.torch_internals import tree_map, tree_map_only
 
 SAME_ATTENTION = 1e-6
-"""Largest difference of a weight of attention in float64 from the softmax of the scores as read."""
-NOT_PRODUCTS = "the scores of some heads are no inner products of maps of its tokens"
+"""Largest difference, in float64, between an attention weight and the softmax of the scores as read."""
+NOT_PRODUCTS = "the scores of some heads are not inner products of maps of its tokens"
 RANK = 1e-9
-"""Singular values below this share of the largest are rounding in float64."""
+"""Singular values below this share of the largest are float64 rounding."""
 
 
 @final
@@ -65,7 +65,7 @@ class Sublayer:
 
 
 def sublayer_of(perturbed: Perturbed, name: str, matrices: Tensor, count: int) -> Sublayer | str:
-    """The module around the attention `name` that maps `count` tokens to tokens by these matrices; or why none does."""
+    """The module around the attention `name` that maps `count` tokens by these matrices; or the reason for none."""
     modules = {each or "(root)": module for each, module in perturbed.network.named_modules()}
     names = [each for each in (name, parent(name)) if each in modules and each != "(root)"]
     calls, _ = calls_of(perturbed, [name])
@@ -84,7 +84,7 @@ def sublayer_of(perturbed: Perturbed, name: str, matrices: Tensor, count: int) -
 
 
 def as_sublayer(name: str, module: nn.Module, call: Call, matrices: Tensor, count: int) -> Sublayer | str:
-    """The module as a sublayer; empty, or a reason, where it is none."""
+    """The module as a sublayer; an empty text, or the reason, if it is not one."""
     tensors: list[Tensor] = []
     tree_map_only(Tensor, tensors.append, (call.args, call.kwargs))
     heads, d_out, d_in = matrices.shape
@@ -120,7 +120,7 @@ def as_sublayer(name: str, module: nn.Module, call: Call, matrices: Tensor, coun
 
 
 def run_alone(module: nn.Module, call: Call, first: Tensor, tokens: Tensor) -> tuple[Any, list[Attended]]:
-    """The result of a module on other tokens than the `first` of a call, and what attended in it."""
+    """The result of a module on other tokens than the `first` of a call, and the attention in that run."""
     every: list[Attended] = []
 
     def see(attended: Attended, _: Running) -> None:
@@ -132,15 +132,15 @@ def run_alone(module: nn.Module, call: Call, first: Tensor, tokens: Tensor) -> t
 
 
 def scores_of(module: nn.Module, call: Call, tokens: Tensor, attended: Attended) -> AffineScores | str:
-    """The queries and keys as affine maps of the tokens; or why they are not known.
+    """The queries and keys as affine maps of the tokens; or the reason why they are unknown.
 
-    The module answers zeros by the biases and unit vectors by the columns.
+    Zeros as tokens give the biases, and unit vectors give the columns.
     """
     width, count = tokens.shape[-1], tokens.shape[-2]
     if attended.query is None or attended.key is None:
-        return "its queries and keys were not seen"
+        return "its queries and keys were not observed"
     chunks = -(-width // count)
-    # The first sequence is zeros and gives the biases; the others hold unit vectors, one a token, as many as there are.
+    # The first sequence is zeros and gives the biases; the others hold one unit vector per token.
     units = torch.zeros(1 + chunks, count, width, dtype=tokens.dtype)
     units[1:].view(-1, width)[:width] = torch.eye(width, dtype=tokens.dtype)
     answer = run_alone(module, call, tokens, units)[1][0]
@@ -158,8 +158,8 @@ def scores_of(module: nn.Module, call: Call, tokens: Tensor, attended: Attended)
 
 
 def score_scale(products: Tensor, attention: Tensor) -> Tensor:
-    """For each head the factor by which the products explain the logarithms of attention best, row by row."""
-    # Scores are known up to what is added to a row, which the softmax drops, so that both sides are centred row by row.
+    """For each head, the factor with which the products best explain the logarithms of attention, row by row."""
+    # Scores are determined up to a constant per row, which the softmax drops, so both sides are centred row by row.
     logs = attention.clamp(min=torch.finfo(attention.dtype).tiny).log()
     logs, products = (each - each.mean(-1, keepdim=True) for each in (logs, products))
     size = (products * products).sum((0, 2, 3))
@@ -167,7 +167,7 @@ def score_scale(products: Tensor, attention: Tensor) -> Tensor:
 
 
 def parts_of_matrices(matrices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Values and outputs of each head, `M_h = W_out W_val`, both of the largest rank of a head."""
+    """Values and outputs of each head, `M_h = W_out W_val`, both with the largest rank of any head."""
     left, sizes, right = torch.linalg.svd(matrices, full_matrices=False)
     rank = max(1, int((sizes > RANK * sizes.amax(-1, keepdim=True)).sum(-1).max()))
     for u, s, v in zip(left[..., :rank], sizes[..., :rank].sqrt(), right[..., :rank, :], strict=True):

@@ -1,4 +1,4 @@
-"""From the places of queries and keys to the grid, the leading tokens and the windows of a layer."""
+"""Derives the grid, the leading tokens and the windows of a layer from the places of its queries and keys."""
 
 from dataclasses import dataclass, replace
 from itertools import product
@@ -16,20 +16,20 @@ from conv2attn.networks.reading.records import Tokens, Windows
 from conv2attn.theory.basis import AttentionGrid, Sides, Sites
 
 Cells = NDArray[np.int64]
-WHERE_UNKNOWN = "lie is not known"
-APART = "its queries and keys stand on different parts of the input"
-VALUES_APART = "its keys and values stand on different parts of the input"
+WHERE_UNKNOWN = "places are unknown"
+APART = "its queries and keys are on different parts of the input"
+VALUES_APART = "its keys and values are on different parts of the input"
 DIFFERENT_ORDERS = "its heads have their tokens in different orders"
-BETWEEN = "its queries stand between its keys"
-ONE_SIDE = "more tokens without a place stand among its keys than among its queries, or fewer (memory, bias_k, padding)"
+BETWEEN = "its queries are between its keys"
+ONE_SIDE = "its keys and its queries have different numbers of tokens without a place (memory, bias_k, padding)"
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """The tokens of a layer, and the orders of its queries and keys that make them leading tokens, then row by row.
+    """The tokens of a layer, and the orders of queries and keys: first leading tokens, then pixels row by row.
 
-    `by_image` says that its windows are of several images, in each of which tokens lie elsewhere.
+    `by_image` says that its windows belong to several images, each with other places of tokens.
     """
 
     tokens: Tokens
@@ -45,28 +45,28 @@ def placed(
     shape: tuple[int, int],
     at: Tensor,
 ) -> Placed | str:
-    """The tokens of attention with so many queries and keys on one image, or why they are not known.
+    """The tokens of attention with this many queries and keys on one image, or the reason why they are unknown.
 
     Args:
-        at: the rows of each head and window of the image, among those that are located.
+        at: the rows of each head and window of the image, as numbers of located rows.
     """
     keys = values if keys is None else keys
     queries = (keys if shape[-1] == shape[-2] else None) if queries is None else queries
     if keys is None or queries is None:
-        return "its queries and keys were not seen, so that nothing tells where its tokens lie"
+        return "its queries and keys were not observed, so the places of its tokens are unknown"
     found: list[tuple[Cells, Located]] = []
     for role, each in (("queries", queries), ("keys", keys)):
         if isinstance(each, str):
             plain = each.startswith("it ") or each in (PLACES_DIFFER, SEVERAL_IMAGES)
-            return each if plain else f"where its {role} {WHERE_UNKNOWN}: {each}"
+            return each if plain else f"its {role}' {WHERE_UNKNOWN}: {each}"
         cells = each.cells[at]
         if not bool((cells == cells[:1]).all()):
-            return f"where its {role} {WHERE_UNKNOWN}: {DIFFERENT_ORDERS}"
+            return f"its {role}' {WHERE_UNKNOWN}: {DIFFERENT_ORDERS}"
         found.append((cells[0].numpy(), each))
     (at_queries, queries), (at_keys, keys) = found
     query_sides, key_sides = queries.sides, keys.sides
-    # Weights of a key multiply the value in its column. A value of another place is another layer than the matrices
-    # say.
+    # A weight multiplies the value in the column of its key. If that value is from another place, the matrices would
+    # describe another layer.
     if isinstance(values, Located) and values.sides == key_sides:
         at_values = values.cells[at].numpy()
         if ((at_values >= 0) & (at_keys >= 0) & (at_values != at_keys)).any():
@@ -77,8 +77,8 @@ def placed(
         role = "queries" if (at_keys >= 0).any() else "keys"
         return f"its {role} have no place in the input: they are class tokens, text beside it, or the like"
     if len(at_keys) == 1:
-        # Queries, or keys, that are every other one of the tokens have a grid of their own; and so have tokens behind
-        # them, unless they are blocks of the input, whose grid is known.
+        # Queries or keys that are a regular subset of the tokens have a grid of their own. So have the tokens of later
+        # layers, unless they are blocks of the input, whose grid is known.
         fewer = shape[-2] < shape[-1]
         queries = on_own_grid(queries, at) if fewer or not queries.exact else queries
         keys = on_own_grid(keys, at) if shape[-2] > shape[-1] or not keys.exact else keys
@@ -95,13 +95,14 @@ def placed(
             elif not (at_one_place(queries, keys, *lines) if queries.sides == keys.sides else in_cells(*lines)):
                 return APART
             return Placed(Tokens(keys.sides, leading.pop(), sites=sites), orders[0], orders[1])
-        # Padding of an image stands on both sides of it, and memory in front or behind.
+        # Image padding is on both sides of the tokens; memory is before or after them.
         nowhere = at_keys < 0
         if len(leading) > 1 and query_sides == key_sides and not np.array_equal(nowhere, nowhere[:, ::-1]):
             return ONE_SIDE
     if query_sides != key_sides or not np.array_equal(at_queries, at_keys):
         return in_halos(queries, keys, at)
-    # Two windows of one image with the same tokens: these rows could be heads, or views, and replay has not told.
+    # Two windows of one image with the same tokens are ambiguous: these rows could be heads, or views, and replay has
+    # not decided.
     if len(np.unique(np.sort(at_keys), axis=0)) < len(at_keys):
         return SAME_PLACES
     grid = AttentionGrid(key_sides, Sites.everywhere(len(key_sides)))
@@ -109,7 +110,7 @@ def placed(
 
 
 def in_halos(queries: Located, keys: Located, at: Tensor) -> Placed | str:
-    """The tokens of windows whose queries each stand at one of its keys, which are more; APART of others."""
+    """The tokens of windows in which each query is at a key, with more keys than queries; APART otherwise."""
     at_queries, at_keys = (each.cells[at[0]].numpy() for each in (queries, keys))
     if (at_queries < 0).any() or at_queries.shape[-1] >= at_keys.shape[-1]:
         return APART
@@ -123,16 +124,16 @@ def in_halos(queries: Located, keys: Located, at: Tensor) -> Placed | str:
     stand = np.ravel_multi_index([each * stride + before for each, stride, before in on_axes], keys.sides)
     if not all(set(own) <= set(around) for own, around in zip(stand, at_keys, strict=True)):
         return APART
-    # Where keys are in no order, sites on the line of them say only how many queries there are.
+    # If keys are in no order, sites on a line of them only give the number of queries.
     line = (), Sites((1,), (0,), (at_keys.shape[-1] - at_queries.shape[-1],))
     sides, sites = in_box(stand, at_keys, keys.sides) or line
     return Placed(Tokens(sides, 0, Windows(at_queries, grid, at_keys), sites))
 
 
 def in_box(queries: Cells, keys: Cells, sides: Sides) -> tuple[Sides, Sites] | None:
-    """The sides of the boxes of cells that the keys of all windows are row by row, and where queries stand in them.
+    """The sides of the boxes of cells formed row by row by the keys of all windows, and the sites of queries in them.
 
-    Keys beyond the image are -1. None where keys are no boxes, or queries stand otherwise in one than in the others.
+    Keys beyond the image are -1. None if keys form no boxes, or if queries have other sites in some box.
     """
     there, count = keys >= 0, keys.shape[-1]
     of_queries, of_keys = (np.stack(np.unravel_index(np.maximum(each, 0), sides), -1) for each in (queries, keys))
@@ -153,21 +154,21 @@ def in_box(queries: Cells, keys: Cells, sides: Sides) -> tuple[Sides, Sites] | N
 
 
 def images_as_windows(queries: Located, keys: Located, at: Tensor) -> Placed | str:
-    """The tokens of attention that lie elsewhere in each image, whose images are then windows of one.
+    """The tokens of attention whose places differ between images: the images then count as windows of one image.
 
     Args:
-        at: the rows (images, heads, windows) among those that are located; each image alone is placed.
+        at: the rows (images, heads, windows), as numbers of located rows; each image is placed alone.
     """
     at_queries, at_keys = (each.cells[at[:, 0].flatten()].numpy() for each in (queries, keys))
     if queries.sides != keys.sides or not np.array_equal(at_queries, at_keys):
         return PLACES_DIFFER
-    # Tokens stay in the order of the run, which their places tell: no box of them has one order in all images.
+    # Tokens keep the order of the run, recorded by their places: no box of them has one order in all images.
     grid = AttentionGrid(keys.sides, Sites.everywhere(len(keys.sides)))
     return Placed(Tokens((), 0, Windows(at_keys, grid)), by_image=True)
 
 
 def on_own_grid(located: Located, at: Tensor) -> Located:
-    """Tokens that fill every so many rows and columns, on the grid of these alone; others as they are."""
+    """Tokens that fill a regular subset of rows and columns, on the grid of that subset; other tokens unchanged."""
     cells = located.cells[at.flatten()[0]].numpy()
     along = np.unravel_index(cells[cells >= 0], located.sides)
     lines = [np.unique(each) for each in along]
@@ -183,7 +184,7 @@ def on_own_grid(located: Located, at: Tensor) -> Located:
 
 
 def order_of_tokens(located: Located, at: Tensor) -> Tensor | None:
-    """The order of tokens without a place, then of all cells; None where a cell has no token or several."""
+    """The order of tokens without a place, then of all cells; None if a cell has no token or several."""
     cells = located.cells[at.flatten()[0]]
     order = cells.argsort(stable=True)
     whole = torch.equal(cells[order][int((cells < 0).sum()) :], torch.arange(prod(located.sides), device="cpu"))
@@ -191,7 +192,7 @@ def order_of_tokens(located: Located, at: Tensor) -> Tensor | None:
 
 
 def lines_of(located: Located, at: Tensor) -> list[Tensor]:
-    """The centres of rows, of columns and so on, in sides of the input, of tokens that fill a lattice."""
+    """The centres, in sides of the input, of the rows, columns and so on of tokens that fill a lattice."""
     assert located.centre is not None
     cells, centres = (each[at.flatten()].flatten(0, 1) for each in (located.cells, located.centre))
     count, there = prod(located.sides), cells >= 0
@@ -203,14 +204,14 @@ def lines_of(located: Located, at: Tensor) -> list[Tensor]:
 
 
 def step_of(line: Tensor) -> float:
-    """The usual step between the tokens of a line; infinite where there is one."""
+    """The usual step between the tokens of a line; infinite for a single token."""
     return float(line.diff().median()) if len(line) > 1 else inf
 
 
 def at_one_place(queries: Located, keys: Located, of_queries: list[Tensor], of_keys: list[Tensor]) -> bool:
-    """Whether queries are less than a step between keys away from the keys of their cells, or drawn to the middle.
+    """Whether queries are within one key step of the keys of their cells, or displaced towards the middle.
 
-    Convolutions blur both, and near the border those of wide kernels reach inwards alone.
+    Convolutions blur both, and near the border wide kernels reach only inwards.
     """
     if queries.exact and keys.exact:
         return True
@@ -223,12 +224,12 @@ def at_one_place(queries: Located, keys: Located, of_queries: list[Tensor], of_k
 
 
 def in_cells(queries: list[Tensor], keys: list[Tensor]) -> bool:
-    """Whether each key is at most half a step away from the middle of as many queries along each axis."""
+    """Whether each key is within half a step of the middle of an equal number of queries along each axis."""
     for of_queries, of_keys in zip(queries, keys, strict=True):
         if len(of_queries) % len(of_keys):
             return False
         middles = of_queries.unflatten(0, (len(of_keys), -1)).mean(1)
-        # Kernels lean to one side, which brings the centres of a few keys nearer together or takes them apart.
+        # Asymmetric kernels bring the centres of a few keys nearer together, or move them apart.
         step = max(step_of(of_keys), step_of(middles))
         if not float((middles - of_keys).abs().max()) < step / 2:
             return False
@@ -236,7 +237,7 @@ def in_cells(queries: list[Tensor], keys: list[Tensor]) -> bool:
 
 
 def sites_between(queries: list[Tensor], keys: list[Tensor]) -> Sites | None:
-    """Where queries stand that are not more than keys along any axis; None where they stand between keys."""
+    """The sites of queries that do not outnumber the keys along any axis; None if they are between keys."""
     axes = [site_on_line(*lines) for lines in zip(queries, keys, strict=True)]
     found = [each for each in axes if each is not None]
     if len(found) < len(axes):
@@ -246,9 +247,9 @@ def sites_between(queries: list[Tensor], keys: list[Tensor]) -> Sites | None:
 
 
 def site_on_line(queries: Tensor, keys: Tensor) -> tuple[int, int, int] | None:
-    """The step between the keys at which queries stand, and the number of keys in front and behind; else None.
+    """The step between the keys at which queries are, and the numbers of keys before and after them; otherwise None.
 
-    Padding moves the centres of the first and last queries inwards: if there are more than three, the others tell.
+    Padding moves the centres of the first and last queries inwards: with more than three queries, the others decide.
     """
     edge, near = int(len(queries) > 3), step_of(keys) * NEARER / (1 + NEARER)
     at = (queries[edge : len(queries) - edge, None] - keys).abs().argmin(1)
@@ -265,7 +266,7 @@ def site_on_line(queries: Tensor, keys: Tensor) -> tuple[int, int, int] | None:
 
 
 def window_sides(cells: Cells, sides: Sides) -> Sides:
-    """The sides of the first window that is a box of the grid in the order of its rows; none where there is none."""
+    """The sides of the first window that is a box of the grid in row-major order; empty if it is not."""
     for window in cells:
         if (window < 0).any():
             continue

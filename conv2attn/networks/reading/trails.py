@@ -1,4 +1,4 @@
-"""What a tensor of a run is made of: softmaxes, and products that may be scores; and products as those of matrices."""
+"""Tracks the softmaxes and score products from which a tensor was computed, and reads matrix products."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,16 @@ DISTANCES = {torch.cdist}
 EINSUMS = {torch.einsum, torch.functional.einsum}
 MOST_PRODUCTS = 8
 UNIT = 1e-6
-"""Rows are shares if their sums are so near to 1."""
+"""Rows count as shares if their sums are this close to 1."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Trail:
-    """Numbers, in a `run`, of the `softmaxes` of which a tensor is made, of the `products` in their scores, and of the
-    softmaxes `before` these."""
+    """The numbers, within a `run`, of the `softmaxes` and the score `products` from which a tensor was computed.
+
+    `before` are the softmaxes that precede those of its scores.
+    """
 
     run: object
     softmaxes: frozenset[int] = frozenset()
@@ -29,12 +31,12 @@ class Trail:
 
     @property
     def every(self) -> frozenset[int]:
-        """All softmaxes of which it is made."""
+        """All softmaxes from which the tensor was computed."""
         return self.softmaxes | self.before
 
 
 def trail_of(tensor: Tensor, run: object) -> Trail | None:
-    """The trail of a tensor in a run: one that outlives a run has none in the next."""
+    """The trail of a tensor in a run; a tensor that outlives its run has no trail in the next."""
     trail = getattr(tensor, "_trail", None)
     return trail if isinstance(trail, Trail) and trail.run is run else None
 
@@ -46,7 +48,7 @@ def tag(tensor: Tensor, trail: Trail) -> None:
 
 
 def join(trails: Sequence[Trail], run: object) -> Trail:
-    """One trail of several; of the products the last."""
+    """The union of several trails, with the last of their products."""
     if len(trails) == 1:
         return trails[0]
     softmaxes = frozenset[int]().union(*(each.softmaxes for each in trails))
@@ -67,14 +69,14 @@ def tensors_in(values: Any) -> Iterator[Tensor]:
 
 
 def weights_are_right(first: Trail | None, second: Trail | None, left: Tensor, right: Tensor) -> bool | None:
-    """Which of two factors is the attention of the other: the first (False), or the second; None where neither is."""
+    """Whether the second factor is attention for the first (True), or the first for the second; None for neither."""
     strong = [each is not None and bool(each.softmaxes) for each in (first, second)]
     if first is not None and second is not None and all(strong):
         if first.softmaxes == second.softmaxes:
             return None
-        # Both have weights in them. Values that an earlier layer mixed carry its softmaxes, which stand before those of
-        # the scores, since scores are made of the same tokens.
-        if second.softmaxes <= first.before:  # values behind an earlier softmax
+        # Both factors have weights in them. Values that an earlier layer mixed carry its softmaxes, which precede those
+        # of the scores, since scores are computed from the same tokens.
+        if second.softmaxes <= first.before:  # values after an earlier softmax
             return False
         if first.softmaxes <= second.before:
             return True
@@ -83,7 +85,7 @@ def weights_are_right(first: Trail | None, second: Trail | None, left: Tensor, r
         weights, other = (second, first) if strong[1] else (first, second)
         assert weights is not None
         return None if other is not None and other.every & weights.softmaxes else strong[1]
-    # Weights that are normalised by hand are made of products, and not negative.
+    # Weights normalised by hand come from products, and are not negative.
     by_hand = [each is not None and bool(each.products) for each in (first, second)]
     if by_hand[0] == by_hand[1] or not bool(((right if by_hand[1] else left) >= 0).all()):
         return None
@@ -91,10 +93,10 @@ def weights_are_right(first: Trail | None, second: Trail | None, left: Tensor, r
 
 
 def shares(tensor: Tensor) -> bool:
-    """Whether the rows of a tensor are shares: not negative, and one in all, or less where none is zero (a sink)."""
+    """Whether the rows of a tensor are shares: not negative, with sum 1, or less if no entry is zero (a sink)."""
     if tensor.shape[-1] < 2 or not tensor.numel():
         return False
-    # In half precision sums of shares are off by some roundings.
+    # In half precision the sums differ from 1 by a few roundings.
     unit = max(UNIT, 8 * torch.finfo(tensor.dtype).eps) if tensor.is_floating_point() else 0
     sums, least = tensor.sum(-1), tensor.min()
     return bool((least >= 0 and (sums - 1).abs().max() < unit) or (least > 0 and sums.max() < 1))
@@ -103,10 +105,9 @@ def shares(tensor: Tensor) -> bool:
 @final
 @dataclass(frozen=True, eq=False)
 class MatrixProduct:
-    """A product `left` (..., rows, common) by `right` (..., common, columns), of the tensors `first` and `second`.
+    """A product `left` (..., rows, common) by `right` (..., common, columns), computed from `first` and `second`.
 
-    `canonical` turns its result into (..., rows, columns), and `back` turns that into such a result. The product is
-    added to `added`.
+    `canonical` transforms its result into (..., rows, columns), `back` the reverse. The product is added to `added`.
     """
 
     left: Tensor
@@ -119,7 +120,7 @@ class MatrixProduct:
 
 
 def as_matrix_product(function: Any, args: Any, kwargs: Any) -> MatrixProduct | None:
-    """A call as a product of matrices; None if it is none."""
+    """A call as a matrix product; None if it is not one."""
     if function in MATRIX_PRODUCTS or function in ADDED_PRODUCTS or function in DISTANCES:
         left, right = (*args, *kwargs.values())[function in ADDED_PRODUCTS :][:2]
         if not (isinstance(left, Tensor) and isinstance(right, Tensor)) or min(left.ndim, right.ndim) < 2:
@@ -134,7 +135,7 @@ def as_matrix_product(function: Any, args: Any, kwargs: Any) -> MatrixProduct | 
 
 
 def in_letters(equation: str, operands: Sequence[Tensor]) -> tuple[str, str, str] | None:
-    """The terms of an einsum of two factors and of its result, without dots; None of another."""
+    """The terms of an einsum of two factors and of its result, without dots; None for other equations."""
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     if len(operands) != 2 or not arrow or inputs.count(",") != 1:
         return None
@@ -148,13 +149,13 @@ def in_letters(equation: str, operands: Sequence[Tensor]) -> tuple[str, str, str
 
 
 def of_einsum(first: str, second: str, output: str, one: Tensor, other: Tensor) -> MatrixProduct | None:
-    """An einsum with the letters of its factors and its result, as a product of matrices."""
+    """An einsum with the letters of its factors and its result, as a matrix product."""
     lead = [letter for letter in output if letter in first and letter in second]
     rows = [letter for letter in output if letter in first and letter not in second]
     columns = [letter for letter in output if letter in second and letter not in first]
     common = [letter for letter in first if letter in second and letter not in output]
-    # Each letter has one part to play: letters that are summed in one factor alone, or are in both and the result
-    # twice, make no product of matrices.
+    # Each letter must have one role: letters summed in one factor alone, or in both factors and twice in the result,
+    # are not a matrix product.
     whole = len(first) == len(lead + rows + common) and len(second) == len(lead + columns + common)
     if not (whole and rows and columns and common and len(output) == len(lead + rows + columns)):
         return None
@@ -163,9 +164,9 @@ def of_einsum(first: str, second: str, output: str, one: Tensor, other: Tensor) 
     def size(letters: list[str]) -> int:
         return torch.Size(sizes[letter] for letter in letters).numel()
 
-    # Heads of queries that share their keys stand among the rows: one of these axes has as many tokens as there are
-    # keys, and not all of them together, as rows and columns of pixels have. Keys are columns of scores, and what
-    # attention and its values have in common.
+    # Heads of queries that share their keys are among the rows: one of these axes has as many tokens as there are keys,
+    # but not all of them together, as rows and columns of pixels have. Keys are the columns of scores, and the common
+    # axis of attention and values.
     ends = {size(end) for end in (columns, common)}
     queries = [letter for letter in rows if sizes[letter] in ends]
     heads = [letter for letter in rows if letter not in queries]

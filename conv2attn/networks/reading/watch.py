@@ -1,8 +1,8 @@
-"""A run of a network in which every attention is seen, with its queries, keys and values, and replaced where asked.
+"""Observes every attention in a run of a network, with its queries, keys and values, and replaces it on request.
 
-Attention is the operand that multiplies the values. What comes out of a softmax carries a trail, and so does all that
-is computed from it: views, masks, top-k, mixed heads. The product of such a tensor with one that is not made of it is
-that with the values, so that neither modules nor shapes decide.
+Attention is the operand that multiplies the values. The result of a softmax carries a trail, and so does everything
+computed from it: views, masks, top-k, mixed heads. The product of such a tensor with one not computed from it is the
+product with the values, so neither modules nor shapes decide.
 """
 
 import inspect
@@ -40,24 +40,25 @@ from conv2attn.torch_internals import TorchDispatchMode
 SOFTMAXES = {torch.softmax, F.softmax, Tensor.softmax, torch.special.softmax}
 REDUCTIONS = {"sum", "mean", "max", "amax", "min", "amin", "prod", "norm", "std", "var", "logsumexp", "cumsum"}
 WRITERS = {"scatter", "scatter_", "scatter_add", "scatter_add_", "__setitem__", "index_put_", "index_copy_"}
-"""Functions whose results hold what they are given among much else."""
+"""Functions that write their arguments into a larger tensor."""
 GROWTH = 2.5
-"""What is larger than so many times what it is made of is no attention any more: weights times each channel, say."""
+"""A result larger than this many times its arguments is no attention any more, but weights times channels.
+"""
 Marked = Callable[[int, Tensor], Tensor]
-"""What a product of a run is to be, given its number in the run and itself."""
+"""Replaces a product of a run, given its number in the run and the product."""
 Softmaxed = Callable[[int, Tensor, Tensor], Tensor]
-"""What a softmax of a run is to be, given its number in the run, its scores and itself."""
+"""Replaces a softmax of a run, given its number in the run, its scores and the softmax."""
 MAPS = ("conv", "pool", "interpolate")
 """Words in the names of functions that return feature maps."""
 LOCK = threading.RLock()
 SEED = 0
-"""Networks that draw numbers at random draw the same ones in every run, but in the one that asks whether they do."""
+"""Networks that draw random numbers draw the same ones in every run, except in the run that tests whether they do."""
 
 
 class Watch(TorchFunctionMode):
-    """While active, passes every attention of the network to `see`, and uses the one that `rule` gives instead.
+    """While active, passes every attention of the network to `see`, and replaces it by `rule`.
 
-    The rule `Silence` makes zero whatever is multiplied by attention.
+    The rule `Silence` sets everything multiplied by attention to zero.
     """
 
     def __init__(
@@ -72,13 +73,12 @@ class Watch(TorchFunctionMode):
         decisions: Decisions | None = None,
         injected: dict[int, Tensor | None] | None = None,
     ):
-        """Takes what to do; `blind` says which layers of this project are seen without content, and forced.
+        """Takes the options; `blind` selects layers of this project whose attention is neither passed on nor replaced.
 
-        `marked` takes the number in the run of a product that may be of queries and keys, and the product: what it is
-        to be; `softmaxed` the number of a softmax, its scores, and itself. `gates` says that also softmaxes are seen of
-        which no product is known, neither of queries and keys nor with values, and which are not square.
-        `decisions` are those of another run. `injected` takes the place of feature maps, by
-        their numbers in the run; those that are None are kept there.
+        `marked` replaces products that may be scores, given their number in the run; `softmaxed` replaces softmaxes,
+        given their number and scores. With `gates`, softmaxes without any known product, neither of queries and keys
+        nor with values, are observed too, if not square. `decisions` are those of another run. `injected` replaces
+        feature maps, by their numbers in the run; maps that are None there are stored instead.
         """
         super().__init__()
         # Names are taken once: some networks build modules while they run, which then have no name and are not watched.
@@ -95,21 +95,20 @@ class Watch(TorchFunctionMode):
 
     @property
     def changes(self) -> bool:
-        """Whether a run under it computes other numbers than the network does."""
+        """Whether a run under this watch computes other numbers than the network."""
         return self.rule is not None or self.marked is not None or self.softmaxed is not None
 
     def run(self, call: Callable[[], Any], seed: int = SEED) -> Any:
         """The result of a call of the network, in evaluation mode, without gradients and with a seed of its own.
 
-        Hooks see the calls of all threads, so that threads wait for each other here.
+        Hooks observe the calls of all threads, so threads wait for each other here.
         """
         with LOCK, generators_kept(devices_of(self.network), seed=seed):
             handles = []
             for module in self.names:
                 if isinstance(module, torch.jit.ScriptModule):
                     continue
-                # Our hook comes first, so that hooks of the caller, which may compute, run inside the module that they
-                # belong to.
+                # Our hook comes first, so that hooks of the caller, which may compute, run inside their module.
                 handles.append(module.register_forward_pre_hook(self.started, prepend=True, with_kwargs=True))
                 handles.append(module.register_forward_hook(self.ended, always_call=True))
             try:
@@ -138,7 +137,7 @@ class Watch(TorchFunctionMode):
             self.see(self.numbered(Attended(self.names[module], attention)), self.running[-1])
 
     def ended(self, module: nn.Module, _: Any, output: Any) -> Any:
-        """A hook for the end of a module: weights that do not leave it have met no values, and are passed on.
+        """A hook for the end of a module: weights that do not leave it cannot multiply values later, and are passed on.
 
         Layers of this project are silenced.
         """
@@ -146,11 +145,12 @@ class Watch(TorchFunctionMode):
         leaving = frozenset[int]().union(*(each.softmaxes for each in trails if each is not None))
         running, last = self.running[-1], len(self.running) == 1
         for number, opened in list(self.opened.items()):
-            # Weights may meet their values in the module around: those that leave this one as its output still wait.
+            # Weights may multiply their values in the module around: those that leave this module as its output still
+            # wait.
             if running in opened.running and (last or number not in leaving):
                 del self.opened[number]
-                # Without products in its scores it is a gate, experts or classes, if it meets no values, but where it
-                # has as many queries as keys.
+                # A softmax without products in its scores that multiplies no values is a gate over experts or classes,
+                # unless it has as many queries as keys.
                 square = opened.weights.shape[-1] == opened.weights.shape[-2]
                 if opened.weights.ndim > 2 and (opened.products or square or self.gates):
                     weights = opened.weights.mT if opened.columns else opened.weights
@@ -166,7 +166,7 @@ class Watch(TorchFunctionMode):
         return forced
 
     def forced(self, layer: MultiHeadSelfAttention, output: Tensor) -> Tensor | None:
-        """The output of a layer of this project under the rule, where it is seen; None for its own."""
+        """The output of a layer of this project under the rule, if its attention is observed; otherwise None."""
         image, name = self.running[-1].first, self.names[layer]
         if self.silent:
             return torch.zeros_like(output)
@@ -183,7 +183,7 @@ class Watch(TorchFunctionMode):
         return mixed.reshape(output.shape)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Computes `func`; attention is seen and replaced on the way."""
+        """Computes `func`; attention is observed and replaced on the way."""
         operator = hasattr(func, "overloads") or hasattr(func, "overloadpacket")
         before, self.seeing = self.seeing, self.seeing or not operator
         try:
@@ -216,7 +216,7 @@ class Watch(TorchFunctionMode):
         return result
 
     def mapped(self, result: Tensor) -> Tensor:
-        """A feature map, or what takes its place in this run."""
+        """A feature map, or its replacement in this run."""
         number = len(self.maps)
         self.maps.append(tuple(result.shape))
         if number not in self.injected:
@@ -227,10 +227,10 @@ class Watch(TorchFunctionMode):
         return result
 
     def pass_on(self, name: str, args: Any, result: Any, below: Sequence[Tensor]) -> None:
-        """The trail of what a function is given is that of its result, unless that is larger, or sums rows up."""
+        """Gives a result the trail of the arguments, unless it is larger or sums over rows."""
         trail = self.joined(below)
-        # What is far larger than its parts is no attention of the same queries and keys, but weights times channels,
-        # say. A writer is let through: it puts a few weights into a large tensor of zeros.
+        # A result far larger than its arguments is no attention of the same queries and keys, but weights times
+        # channels, for example. A writer is exempt: it puts a few weights into a large tensor of zeros.
         most = GROWTH * sum(each.numel() for each in below)
         for made in tensors_in((result,)):
             whole = name not in REDUCTIONS or (made.ndim > 1 and made.shape[-2:] == below[0].shape[-2:])
@@ -240,7 +240,7 @@ class Watch(TorchFunctionMode):
             tag(args[0], trail)
 
     def joined(self, tensors: Sequence[Tensor]) -> Trail:
-        """The trail of several tensors."""
+        """The joint trail of several tensors."""
         trails = [trail_of(each, self.run_itself) for each in tensors]
         return join([each for each in trails if each is not None], self.run_itself)
 
@@ -258,25 +258,25 @@ class Watch(TorchFunctionMode):
         return seen
 
     def numbered(self, attended: Attended) -> Attended:
-        """The attention with the number of its call, and the feature maps in front of it."""
+        """The attention with the number of its call, and the feature maps before it."""
         attended.maps = tuple(self.maps)
         attended.number = self.calls[attended.name]
         self.calls[attended.name] += 1
         return attended
 
     def fused(self, args: Any, kwargs: Any) -> Tensor:
-        """Fused attention by its formula, whose steps are seen; its own result where nothing changes."""
+        """Fused attention by its formula, whose steps are observed; the fused result itself if nothing is replaced."""
         with self:
             output = sdpa_by_formula(*args, **kwargs)
         unchanged = not self.changes
         return F.scaled_dot_product_attention(*args, **kwargs) if unchanged else output
 
     def multi_head(self, args: Any, kwargs: Any) -> Any:
-        """torch's multi-head attention by its own code, whose steps are seen; its own result where nothing changes."""
+        """torch's multi-head attention by its own code, with observed steps; its own result if nothing is replaced."""
         given = inspect.signature(F.multi_head_attention_forward).bind(*args, **kwargs)
         given.apply_defaults()
         named = given.arguments
-        # Its code asks whether a mode is active, and would hand the whole call to this one again.
+        # Its code would detect the active mode, and hand the whole call to this mode again.
         module: Any = F
         asks, module.has_torch_function = module.has_torch_function, lambda *_: False
         try:
@@ -289,23 +289,24 @@ class Watch(TorchFunctionMode):
         return output, weights if named["need_weights"] else None
 
     def softened(self, scores: Tensor, result: Tensor, axis: Any, below: Sequence[Tensor]) -> Tensor:
-        """A softmax over keys, which waits for its values: over the last axis, or over the columns of squares.
+        """A softmax over keys, which waits for its values: over the last axis, or over the columns of square matrices.
 
-        One of matrices counts where these are square, and over columns of others where they are products.
+        A softmax of a single matrix counts if it is square; one over columns of other shapes counts if its scores are
+        products.
         """
         axis = axis - result.ndim if isinstance(axis, int) and axis >= 0 else axis
         under = self.joined(below)
         square, matrix = result.shape[-1] == result.shape[-2], result.ndim == 2
         if any(each.module in self.own for each in self.running) or not self.running:
             return result
-        # A softmax over anything else (classes, experts, gates) is none of attention. Over columns it is only where
-        # queries may stand there: in a square, or over products of queries and keys.
+        # A softmax over anything else (classes, experts, gates) is not attention. One over columns is attention only if
+        # queries may be there: in a square, or over products of queries and keys.
         if not (axis == -1 and (square or not matrix)) and not (
             axis == -2 and not matrix and (square or under.products)
         ):
             return torch.zeros_like(result) if self.silent and not matrix else result
-        # Without scores of its own it may meet its values in no product, and is silenced here: that of scores in its
-        # product alone, since what changes weights may divide by their sum.
+        # A softmax without products in its scores may never multiply values, so it is silenced here. Other softmaxes
+        # are silenced in that product alone, since later steps may divide the weights by their sum.
         result = torch.zeros_like(result) if self.silent and not under.products else result
         self.numbers += 1
         if self.softmaxed is not None:
@@ -318,22 +319,22 @@ class Watch(TorchFunctionMode):
         """A product: of attention with its values, or one that may be the scores of an attention."""
         left, right = factors.left, factors.right
         first, second = (trail_of(each, self.run_itself) for each in (factors.first, factors.second))
-        # A matrix times many: such a factor has no images, so that it is a layer (one that mixes heads, a projection).
+        # A single matrix times a batch has no images, so it is a layer (one that mixes heads, or a projection).
         axes = factors.first.ndim, factors.second.ndim
-        one_for_all = min(axes) == 2 < max(axes)  # as a layer that mixes heads
+        one_for_all = min(axes) == 2 < max(axes)  # a layer such as one that mixes heads
         right_one = weights_are_right(first, second, left, right)
         if right_one is not None and not any(each.module in self.own for each in self.running):
             attention, value = (right.mT, left.mT) if right_one else (left, right)
             trail = second if right_one else first
             assert trail is not None
-            # Without a softmax only rows of shares are taken (one in all, or less beside a sink): any other product of
+            # Without a softmax, only rows of shares (sum 1, or less beside a sink) count: otherwise any product of
             # activations would be attention.
             if not one_for_all and (trail.softmaxes or shares(attention)):
                 return self.weighed(attention, value, trail, right_one, factors, result)
             if not trail.softmaxes and not one_for_all and self.operands(attention, products=trail.products):
                 self.unseen[innermost(self.running).module] += 1
         whole = self.joined((factors.first, factors.second))
-        # A product of weights with something that has none is made of these weights still, and is no score of its own.
+        # A product of weights with a tensor without weights is still computed from these weights, and is no new score.
         mixed = any(each is not None and each.softmaxes for each in (first, second)) and (
             first is None or second is None or first.softmaxes != second.softmaxes
         )
@@ -344,8 +345,8 @@ class Watch(TorchFunctionMode):
         if self.marked is not None:
             result = factors.back(self.marked(self.numbers, factors.canonical(result)).to(result))
         self.scores[self.numbers] = Scores(left, right.mT, tuple(factors.canonical(result).shape))
-        # Queries and keys are kept alive here. Those of the last products are enough: scores come soon before their
-        # softmax.
+        # Queries and keys are kept alive here. Those of the last products are enough, since scores come soon before
+        # their softmax.
         while len(self.scores) > MOST_PRODUCTS:
             del self.scores[next(iter(self.scores))]
         products = (whole.products if one_for_all else frozenset()) | {self.numbers}
@@ -357,7 +358,7 @@ class Watch(TorchFunctionMode):
     def weighed(
         self, attention: Tensor, value: Tensor, trail: Trail, turned: bool, factors: MatrixProduct, result: Tensor
     ) -> Tensor:
-        """The product of attention with its values, and under a rule that of other attention."""
+        """The product of attention with its values, or, under a rule, of the replaced attention."""
         opened = [self.opened[number] for number in sorted(trail.every & self.opened.keys())]
         for number in trail.every:
             self.opened.pop(number, None)
@@ -365,7 +366,8 @@ class Watch(TorchFunctionMode):
         place = innermost([each for each in self.running if not opened or any(each is other for other in running)])
         matrix = attention.ndim == 2
         operands = self.operands(attention, opened[0] if opened else None, trail.products)
-        # Those of earlier attention are let go: the same weights may multiply values once more.
+        # Products of earlier attention are released; those of this one stay, since its weights may multiply values
+        # again.
         kept = trail.products or frozenset({self.numbers})
         self.scores = {number: each for number, each in self.scores.items() if number >= min(kept)}
         attended = self.attended(attention[None, None] if matrix else attention, place, value=value, **operands)
@@ -382,16 +384,17 @@ class Watch(TorchFunctionMode):
     def operands(
         self, attention: Tensor, opened: Opened | None = None, products: frozenset[int] = frozenset()
     ) -> dict[str, Any]:
-        """The queries and keys of attention: of the products in its scores the last that has as many axes.
+        """The queries and keys of attention: those of the last score product with as many axes.
 
-        A product of queries with a table has fewer, or one where these stand behind each other.
+        A product of queries with a table has fewer axes, or one axis for several.
         """
         products = products or (opened.products if opened is not None else frozenset())
         turned = opened is not None and opened.columns != is_turned(attention, opened)
         fitting, scores = [], dict[int, bool]()
         for number in sorted(products & self.scores.keys()):
             each = self.scores[number]
-            # Which factor are the queries, their numbers tell where these differ; else the scores are asked later.
+            # If the numbers of queries and keys differ, they show which factor is the queries; otherwise the scores are
+            # tested later.
             for way in (not turned, turned):
                 query, key = (each.key, each.query) if way else (each.query, each.key)
                 if (query.shape[-2], key.shape[-2]) == attention.shape[-2:]:
@@ -414,7 +417,7 @@ def sides_of_patches(
 
 
 class Operators(TorchDispatchMode):
-    """Counts, by module, each softmax that a watch does not see: in scripted code, or called as an operator."""
+    """Counts, by module, each softmax that a watch cannot observe: in scripted code, or called as an operator."""
 
     def __init__(self, watch: Watch):
         super().__init__()

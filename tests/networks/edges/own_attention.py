@@ -486,26 +486,26 @@ STYLES = {
     "a core of queries, keys and values": (PLAIN, WithCore, ""),
     "einsum with dots": (with_dots, Layer, ""),
     "turned": (turned, Layer, ""),
-    "two steps": (two_steps, Layer, "not of the query"),
+    "two steps": (two_steps, Layer, "on other queries"),
     "columns rolled": (PLAIN, partial(Layer, lambda scores: exchanged(scores.softmax(-1), ROLLED)), "columns"),
     "two columns exchanged": (PLAIN, partial(Layer, lambda scores: exchanged(scores.softmax(-1), SWAPPED)), "columns"),
     "two rows exchanged": (rows_exchanged, Layer, ""),
     "behind exchanged rows": (behind_exchanged_rows, Layer, ""),
     "shares of one more": (PLAIN, partial(Layer, lambda scores: scores.exp() / (1 + scores.exp().sum(-1, True))), ""),
-    "parts of what is positive": (PLAIN, partial(Layer, lambda scores: F.relu(scores) / 99), "not seen"),
+    "parts of what is positive": (PLAIN, partial(Layer, lambda scores: F.relu(scores) / 99), "not observed"),
     "mixed heads and columns": (
         PLAIN,
         partial(Layer, lambda scores: exchanged(mixed_heads(scores), SWAPPED)),
         "columns",
     ),
-    "columns of two": (pairs_exchanged, partial(Layer, lambda scores: scores.softmax(-1).flip(-1)), "two keys at most"),
-    "scores of sums": (of_sums, Layer, "queries and keys were not seen"),
-    "an operator beside it": (beside_an_operator, Layer, "not seen"),
-    "sums behind the values": (online, Layer, "not seen"),
+    "columns of two": (pairs_exchanged, partial(Layer, lambda scores: scores.softmax(-1).flip(-1)), "at most two keys"),
+    "scores of sums": (of_sums, Layer, "queries and keys were not observed"),
+    "an operator beside it": (beside_an_operator, Layer, "not observed"),
+    "sums behind the values": (online, Layer, "not observed"),
     "element by element": (gated, Layer, "no product"),
-    "scores of random numbers": (drawn, Layer, "another in each run"),
-    "two views of an image": (two_views, Layer, "lie at the same tokens"),
-    "views and heads on one axis": (views_and_heads, Layer, "lie at the same tokens"),
+    "scores of random numbers": (drawn, Layer, "differs between runs"),
+    "two views of an image": (two_views, Layer, "have the same tokens"),
+    "views and heads on one axis": (views_and_heads, Layer, "have the same tokens"),
     "heads in groups": (in_groups, Layer, ""),
     "talking heads": (PLAIN, partial(Layer, talking), ""),
     "sparsemax": (PLAIN, partial(Layer, sparsemax), ""),
@@ -529,7 +529,7 @@ STYLES = {
     "padded convolutions of heads": (PLAIN, ByHead, ""),
     "overlapping patches by unfold": (PLAIN, Unfolded, ""),
     "two tokens exchanged behind convolutions": (PLAIN, partial(Convolved, behind=SWAPPED), ""),
-    "halves exchanged in front of convolutions": (PLAIN, partial(Convolved, before=HALVES), "lie is not known"),
+    "halves exchanged in front of convolutions": (PLAIN, partial(Convolved, before=HALVES), "places are unknown"),
 }
 """What the network does with its layer, the layer, and a part of the reason why it is refused, if it is."""
 
@@ -660,7 +660,9 @@ def test_outputs_that_are_not_finite_or_the_same_are_not_called_nonlinear(diviso
     assert reason in read.notes[0]
 
 
-@pytest.mark.parametrize(("attend", "reason"), [(PLAIN, ""), (exchanged_in_the_second, "elsewhere in another image")])
+@pytest.mark.parametrize(
+    ("attend", "reason"), [(PLAIN, ""), (exchanged_in_the_second, "other places in another image")]
+)
 def test_blurred_tokens_lie_alike_in_all_images_or_are_refused(attend, reason):
     """Planted by a limit of many steps in place of half of one: two exchanged tokens of the second image are lost."""
     torch.manual_seed(1)

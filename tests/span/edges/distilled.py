@@ -207,7 +207,7 @@ def test_a_head_whose_scores_are_not_read_becomes_a_convolution_before_any_other
     for max_loss in (0.05, 0.1, 0.2, 0.3, 100):
         (layer,) = distil(network, images, max_loss=max_loss).layers
         assert not layer.convolved or 1 in layer.convolved
-        assert "no inner products" in layer.note
+        assert "not inner products" in layer.note
     assert layer.convolved == (0, 1, 2)
 
 

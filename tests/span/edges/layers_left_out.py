@@ -119,7 +119,7 @@ def test_attention_that_takes_its_weights_at_each_call_is_read_without_them(aske
     network = conv2attn.convert(Called(), (3, 5, 6))
     report = check_span(network, **asked)
     assert (report.verdict, len(report.rows)) == (Verdict.HOLDS, 1)
-    assert "each call of it gives the weights" in report.to_text()
+    assert "its weights are an argument of each call" in report.to_text()
     (layer,) = conv2attn.heads(network, **asked).layers
     assert (len(layer.heads), layer.convolutions) == (9, ())
 

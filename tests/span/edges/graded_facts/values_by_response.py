@@ -22,7 +22,7 @@ class Odd(nn.Module):
         query, key, value = ((tokens @ w).unflatten(-1, (2, 3)).transpose(1, 2) for w in self.theta[:3])
         if self.spoilt == "mixes tokens":
             value = value.cumsum(2)
-        if self.spoilt == "is not linear":
+        if self.spoilt == "are not linear":
             value = value.relu()
         if self.fused:
             seen = nn.functional.scaled_dot_product_attention(query, key, value)
@@ -48,7 +48,7 @@ def test_the_nearest_convolution_is_that_of_the_weights(fused):
     assert layer.replay < 1e-9
 
 
-SPOILT = {"mixes tokens": replay_result.MIXES_VALUES, "is not linear": replay_result.VALUES_NOT_LINEAR}
+SPOILT = {"mixes tokens": replay_result.MIXES_VALUES, "are not linear": replay_result.VALUES_NOT_LINEAR}
 
 
 @pytest.mark.parametrize("spoilt", SPOILT)
