@@ -207,7 +207,7 @@ def recheck_file(
         inputs: the file of the inputs, where it is not at its path in the certificate.
         parsed: of the command, the command in its usual form and its options by name.
     Raises:
-        UsageError: it is no certificate of two files (C2A303), the files were read in another way then (C2A004), or
+        UsageError: it is not a certificate of two files (C2A303), the files were read in another way then (C2A004), or
             the inputs are not those that it names (C2A004).
         CheckpointError: a file is missing (C2A301), or cannot be read.
     """

@@ -87,7 +87,7 @@ def check_taps(context: click.Context) -> None:
 @click.option(
     "--tight",
     is_flag=True,
-    help="Ask a linear programme what least squares leaves undecided; --eps and --max-phi ask it too.",
+    help="Solve a linear programme for targets that least squares leaves undecided; also done for --eps and --max-phi.",
 )
 @click.option(
     "--memory-limit",

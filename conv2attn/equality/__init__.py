@@ -1,4 +1,4 @@
-"""Does the second network compute the first, for every input, and how is that known."""
+"""Decides whether the second network computes the first for every input, and states how that is known."""
 
 from conv2attn.equality.certificate import certificate_document as certificate_document  # registers its rule
 from conv2attn.equality.certificate.rechecking import Recheck, recheck_certificate

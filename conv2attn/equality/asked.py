@@ -1,4 +1,4 @@
-"""What `certify` is asked, checked: its networks, the inputs on which they run, their classes, a range, and modes."""
+"""The checked arguments of `certify`: networks, inputs, classes, a range, and modes."""
 
 import dataclasses
 import hashlib
@@ -34,7 +34,7 @@ from conv2attn.torch_internals import tree_leaves
 MOST_NUMBERS = 1 << 26  # numbers: 256 MiB in float32, and the layers' outputs are larger yet
 WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 IDS = (torch.int32, torch.int64)
-SEED_RANGE = range(-(1 << 63), 1 << 64)  # what a generator of torch takes
+SEED_RANGE = range(-(1 << 63), 1 << 64)  # the seeds that torch accepts
 
 
 def specimens_asked(
@@ -54,11 +54,11 @@ def specimens_asked(
     Args:
         inputs, forward: the positional and the named arguments of a call, both empty if none are passed.
         labels: the classes of the first.
-        described: what to call the first in the report.
+        described: how the report calls the first.
         sizes: (channels, *sides), or None for the architecture's own.
     Raises:
-        UsageError: a network is none or has no numbers, or seed, inputs, labels or a size are of the wrong kind or
-            shape (C2A001, C2A006, C2A007); nothing says how large an image is (C2A005).
+        UsageError: a network is not a module or has no numbers; seed, inputs, labels or a size are of the wrong kind or
+            shape (C2A001, C2A006, C2A007); the size of an image is unknown (C2A005).
     """
     for which, side in (("original", original), ("network", network)):
         check_has_numbers(side, which)
@@ -73,10 +73,10 @@ def specimens_asked(
 
 
 def check_labels(labels: Any, count: int) -> None:
-    """Refuses labels that are no dense tensor of whole numbers, one for each of `count` images.
+    """Refuses labels that are not a dense tensor of integers, one for each of `count` images.
 
     Raises:
-        UsageError: they are something else (C2A006, C2A007).
+        UsageError: they are not (C2A006, C2A007).
     """
     if labels is not None and (not is_dense(labels) or labels.dtype not in WHOLE):
         kind = f"a tensor of {labels.dtype}" if isinstance(labels, Tensor) else a_kind(labels)
@@ -87,10 +87,10 @@ def check_labels(labels: Any, count: int) -> None:
 
 
 def check_modes(modes: Sequence[str]) -> None:
-    """Refuses names that are no modes of gradients.
+    """Refuses unknown modes of gradients.
 
     Raises:
-        UsageError: one is none (C2A002).
+        UsageError: a mode is unknown (C2A002).
     """
     for each in [modes] if isinstance(modes, str) else modes:
         if each not in MODES or isinstance(modes, str):
@@ -115,7 +115,7 @@ def not_negative(value: Any, name: str) -> float:
 
 
 def given_specimen(original: nn.Module, inputs: Sequence[Any], forward: Any) -> Specimen:
-    """The inputs of a call as they were passed; beside one tensor alone, what else the network must be called with.
+    """The inputs of a call as passed; for a single tensor, with the other arguments that the network requires.
 
     Raises:
         UsageError: `forward` is no dictionary by names, a tensor is not dense, or none holds floating-point numbers or
@@ -146,7 +146,7 @@ def given_specimen(original: nn.Module, inputs: Sequence[Any], forward: Any) -> 
 
 
 def inputs_in(inputs: Inputs) -> Iterator[CallInput]:
-    """The tensors and plain values of a call by the names or places of the arguments, each with its sha256."""
+    """The tensors and plain values of a call, by the name or place of the argument, each with its sha256."""
     positional, named = arguments(inputs)
     given = {f"argument {place}": each for place, each in enumerate(positional, start=1)} | named
     for name, value in given.items():
@@ -158,16 +158,16 @@ def inputs_in(inputs: Inputs) -> Iterator[CallInput]:
 
 
 def size_in_words(tensor: Tensor) -> str:
-    """The size of a tensor, with its dtype where it holds no floating-point numbers."""
+    """The size of a tensor, with its dtype unless that is floating."""
     dtype = "" if tensor.is_floating_point() else f" {str(tensor.dtype).removeprefix('torch.')}"
     return f"{'x'.join(map(str, tensor.shape)) or 'a number'}{dtype}"
 
 
 def check_main(original: nn.Module, images: Any, what: str) -> None:
-    """Refuses main inputs that are no dense tensor of floating-point numbers, or of ids of tokens, with a batch.
+    """Refuses a main input that is not a dense tensor of floating-point numbers, or of token ids, with a batch.
 
     Raises:
-        UsageError: they are something else (C2A006, C2A007).
+        UsageError: it is not (C2A006, C2A007).
     """
     if not is_dense(images) or not images.numel():
         kind = "an empty, sparse, quantised or nested tensor" if isinstance(images, Tensor) else a_kind(images)
@@ -181,10 +181,10 @@ def check_main(original: nn.Module, images: Any, what: str) -> None:
 
 
 def random_specimen(original: nn.Module, input_size: Any, input_range: float, seed: int, like: Tensor) -> Specimen:
-    """One seeded random input of the size given, or of the architecture's own, with the dtype and device of `like`."""
+    """One seeded random input of this size, or of the architecture's own, with the dtype and device of `like`."""
     size, whose = own_size(original) if input_size is None else (input_size, "")
     if size is None:
-        sentence = "nothing says how large an image the networks take"
+        sentence = "the size of the networks' images is unknown"
         raise UsageError("C2A005", sentence, "Pass --input-size, such as 3x224x224, or --inputs.")
     if not isinstance(size, Sequence) or not all(isinstance(side, int) and side > 0 for side in size):
         sentence = f"input_size={size!r} is not positive whole numbers (channels, *sides)"

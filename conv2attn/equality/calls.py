@@ -1,4 +1,4 @@
-"""One call of a network: seeded, in a mode of gradients, and of a copy, so that the caller's stays as it is."""
+"""Calls a copy of a network, seeded and in a mode of gradients, so the caller's network stays unchanged."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from conv2attn.networks.specimens import Inputs, arguments, map_tensors
 from conv2attn.torch_internals import TorchDispatchMode, tree_map_only
 
 LOCK = threading.RLock()
-"""Held while both networks run: torch's generators, and how it compiles, are one for the process."""
+"""Held while both networks run, since torch's generators and compiler settings are global to the process."""
 MODES = {"no gradients": torch.no_grad, "gradients": torch.enable_grad, "inference": torch.inference_mode}
 """The modes of gradients in which networks are called."""
 
@@ -28,7 +28,7 @@ MODES = {"no gradients": torch.no_grad, "gradients": torch.enable_grad, "inferen
 @final
 @dataclass(frozen=True)
 class Returned:
-    """What a network returned of some images, or how it failed; `fault` names whose error it was, if not its own."""
+    """A network's result on some images, or its failure; `fault` names the code at fault if not the network's."""
 
     output: Any = None
     image: Any = None
@@ -37,10 +37,10 @@ class Returned:
 
 
 def copied(network: nn.Module, which: str) -> nn.Module:
-    """A copy to run, so that the caller's network stays as it is.
+    """A copy to run, so that the caller's network stays unchanged.
 
     Raises:
-        UnsupportedError: the copy is another network, since it still holds objects of this one (C2A106).
+        UnsupportedError: the copy differs from the network, since it still holds objects of the original (C2A106).
     """
     try:
         copy = copy_network(network)
@@ -60,7 +60,7 @@ def copied(network: nn.Module, which: str) -> nn.Module:
 
 @contextmanager
 def seeded(images: Inputs, seed: int = 0) -> Iterator[None]:
-    """While active, random numbers of the CPU and of the device of `images` are the same each time."""
+    """While active, the CPU and the device of `images` draw the same random numbers each time."""
     with LOCK, generators_kept([each.device for each in tensors_in(images)], seed=seed):
         yield
 
@@ -69,15 +69,15 @@ def seeded(images: Inputs, seed: int = 0) -> Iterator[None]:
 def eagerly() -> Iterator[None]:
     """While active, code that compiles itself, as torch.cond does at each call, runs uncompiled.
 
-    What it compiled under a mode would be served to the caller later. An error within compiled code, such as that of an
-    operator without a rule, keeps it from running ever after.
+    Code compiled under a mode would later run for the caller. An error within compiled code, such as that of an
+    operator without a rule, would prevent it from ever running again.
     """
     with LOCK, torch.compiler.set_stance("force_eager"):
         yield
 
 
 def call(network: Callable[..., Any], images: Inputs, *, mode: str = "no gradients", seed: int = 0) -> Returned:
-    """What a network returns, and what it leaves in the images, or named inputs, that it was given.
+    """The result of a network, and the images or named inputs after the call, into which it may have written.
 
     Raises:
         UsageError: there is not enough memory (C2A202).
@@ -94,12 +94,12 @@ def call(network: Callable[..., Any], images: Inputs, *, mode: str = "no gradien
             raise UsageError("C2A202", sentence, "Pass smaller images.") from error
         return Returned(failure=f"{type(error).__name__}: {reason(error)}", fault=blame(error))
     for _ in output_parts(output):
-        pass  # it ends: what is returned can be compared part by part
+        pass  # the walk ends, so the result can be compared part by part
     return Returned(output, given)
 
 
 class Named(TorchDispatchMode):
-    """Writes down the names of the operators that run."""
+    """Records the names of the operators that run."""
 
     supports_higher_order_operators = True
 
@@ -113,7 +113,7 @@ class Named(TorchDispatchMode):
 
 
 def operators_called(network: nn.Module, inputs: Inputs) -> list[str] | None:
-    """The names of the operators that a copy of a network calls, in their order; None where it does not run."""
+    """The names of the operators that a copy of a network calls, in their order; None if it does not run."""
     copy = copy_network(network)
     with Named() as operators, eagerly():
         failed = call(copy, inputs).failure
@@ -121,12 +121,12 @@ def operators_called(network: nn.Module, inputs: Inputs) -> list[str] | None:
 
 
 def numbers_of(returned: Returned) -> Returned:
-    """What was returned, without what gradients need."""
+    """The result, detached from the graph of gradients."""
     return replace(returned, output=tree_map_only(Tensor, detached, returned.output), image=None)
 
 
 def detached(tensor: Tensor) -> Tensor:
-    """A tensor without what gradients need; one whose class allows no such call stays as it is."""
+    """A tensor detached from the graph of gradients, or the tensor itself if its class refuses."""
     try:
         return tensor.detach()
     except Exception:  # a subclass may raise anything

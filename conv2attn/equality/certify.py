@@ -1,4 +1,4 @@
-"""The certificate of two networks: the conjunction of the verdicts on their layers and on what stands between them."""
+"""The certificate of two networks: the conjunction of the verdicts on their layers and on the code between them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,19 +39,19 @@ def certify(
     progress: Progress | None = None,
     match: Mapping[Any, Any] | None = None,
 ) -> Certificate:
-    """Whether two networks are the same map in the forward pass, with the strength of the answer, and where they part.
+    """Whether two networks are the same map in the forward pass, how strongly that is known, and where they differ.
 
     A conversion is compared layer by layer: geometry equal as affine forms in the input size, sums of `W_val W_out` at
     each offset and biases equal as real numbers, leaked mass at most the unit roundoff; *proved* where the leak is
     exactly 0 in the dtype, else *bounded*. Between the layers both networks must be the same objects of the same code,
-    under one premise: this code does the same at every call, calls its layers and asks nothing else of them. Both also
+    under one premise: this code does the same at every call, calls its layers and reads nothing else of them. Both also
     run, and are equal bit for bit with the second's layers in both.
 
     Any other pair is called twice, and refuted if the outputs differ by more than 100 times the rounding that was
     measured (*sampled*). Otherwise both are compared as formulas over finite fields (*identified*, at the sizes run),
     and where the formulas differ, section by section on random numbers (*rounded*).
 
-    Copies of the networks are run. Both networks, their modes and all generators are as before.
+    Copies of the networks are run, so both networks, their modes and all generators stay unchanged.
 
     Args:
         inputs: as the networks are called: images, ids of tokens, several tensors, masks. Claims about formulas are for
@@ -62,18 +62,19 @@ def certify(
         input_size: (channels, *sides) of seeded random images, if no inputs are passed.
         input_range: those images lie within +-input_range, and so do constructed counterexamples.
         images: `inputs` of one tensor, (batch, channels, *sides).
-        labels, described: the classes of the inputs, and what to call them in the report.
-        also_sizes: (channels, *sides) of further random images; all is compared at each, and the claim names them.
+        labels, described: the classes of the inputs, and their name in the report.
+        also_sizes: (channels, *sides) of further random images; everything is compared at each, and the claim names
+            them.
         also_modes: "gradients", "inference": further modes in which both are called on the inputs that are run.
-        circumstances: what else to tell of the two, such as the files that they come from.
-        progress: called before each operator that is followed as a formula, with its number from 1, the number of
-            operators of that run, and what is done.
-        match: tensors of the outputs that belong together, by index or name: {"logits": 0}. Without it those of equal
-            paths or names are compared, or one each; how they are packed is no difference.
+        circumstances: further facts about the two, such as the files that they come from.
+        progress: called before each operator that is traced as a formula, with its number from 1, the number of
+            operators of that run, and the current step.
+        match: tensors of the outputs that belong together, by index or name: {"logits": 0}. By default, tensors of
+            equal paths or names are compared, or a single one each; packing does not matter.
     Raises:
-        UsageError: an argument is of the wrong kind (C2A006); nothing says what to run the networks on (C2A005), it has
-            more than 2^26 numbers or some beyond the dtype (C2A001); the original does not run on it (C2A009); autocast
-            is on, or two arguments say what to run on (C2A004); torch is compiling (C2A010).
+        UsageError: an argument is of the wrong kind (C2A006); the input size is unknown (C2A005), it has more than 2^26
+            numbers or some beyond the dtype (C2A001); the original does not run on it (C2A009); autocast is on, or two
+            arguments pass inputs (C2A004); torch is compiling (C2A010).
     Examples:
         >>> import conv2attn, torch
         >>> conv = torch.nn.Conv2d(3, 4, 3, padding=1)
@@ -83,11 +84,13 @@ def certify(
     """
     if example_input is not None:
         if images is not None or input_size is not None:
-            raise UsageError("C2A004", "example_input stands beside images or input_size", "Pass one of them.")
+            raise UsageError(
+                "C2A004", "example_input was passed together with images or input_size", "Pass one of them."
+            )
         images, input_size = (None, example_input) if is_size(example_input) else (example_input, None)
     if images is not None:
         if inputs or forward:
-            raise UsageError("C2A004", "inputs stand beside images or example_input", "Pass one of them.")
+            raise UsageError("C2A004", "inputs were passed together with images or example_input", "Pass one of them.")
         inputs = (images,)
     forward = {} if forward is None else forward
     with uncompiled(), without_fast_path():
@@ -106,10 +109,11 @@ def certify(
         )
         images = specimens[0].main
         if torch.is_autocast_enabled(images.device.type):
-            sentence = "autocast is on, under which layers compute in another dtype"
+            sentence = "autocast is on, so layers compute in another dtype"
             raise UsageError("C2A004", sentence, "Cast the networks.")
         facts = circumstances_of(original, network, images, circumstances)
-        # Each call seeds its own; what networks draw while they are copied or followed is kept from the caller too.
+        # Each call seeds its own generators. Draws while networks are copied or traced must not advance the caller's
+        # either.
         with seeded(specimens[0].inputs):
             try:
                 pairs, options = read_pairs(original, network), (input_range, also_modes, progress, match)
@@ -123,17 +127,15 @@ def certify(
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Refuses to run while torch is compiling or exporting, and to leave it so.
+    """Refuses to run while torch is compiling or exporting, and to leave compilation switched on.
 
     Raises:
-        UsageError: it is (C2A010).
+        UsageError: torch is compiling (C2A010).
     """
 
     def check(when: str) -> None:
         if torch.compiler.is_compiling():
-            sentence = (
-                f"torch is compiling or exporting {when} this call: whatever networks do now is not what they do later"
-            )
+            sentence = f"torch is compiling or exporting {when} this call: networks behave differently now than later"
             raise UsageError("C2A010", sentence, "Call it outside torch.compile and torch.export, or in a new process.")
 
     check("around")

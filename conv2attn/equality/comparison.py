@@ -1,4 +1,4 @@
-"""Two networks compared: their layers as values, what stands between them as code, as formulas, and by numbers."""
+"""Compares two networks: their layers as values, the code between them, their formulas, and their numbers."""
 
 import dataclasses
 import math
@@ -59,19 +59,19 @@ from conv2attn.verdicts import Strength, Verdict
 ASSUMPTIONS = (
     "finite inputs (dense and sdpa spread a NaN to every output, separable too where its bands are no narrower than "
     "the image, conv and gather only where the convolution does)",
-    "sums formed directly (no Winograd or FFT: measured on the shapes met), no overflow, sides below 2^24",
+    "sums formed directly (no Winograd or FFT: measured on the shapes that ran), no overflow, sides below 2^24",
     "the network's own code does the same at every call, at sizes and in modes of gradients that were not run, and in "
-    "a copy, which code that compares objects by identity may notice: it calls its layers and asks nothing else of "
+    "a copy, which code that compares objects by identity may notice: it calls its layers and reads nothing else of "
     "them",
-    "the classes of conv2attn and torch are as installed: only methods replaced on an instance are seen",
+    "the classes of conv2attn and torch are as installed: only methods replaced on an instance are detected",
 )
-MOST_IMAGES = 2  # of a refuted call, that are followed as they are
-MOST_SHOWN = 4  # layers, of which a counterexample is constructed
+MOST_IMAGES = 2  # images of a refuted call whose formulas are traced
+MOST_SHOWN = 4  # layers for which a counterexample is constructed
 
 
 @final
 class Comparison:
-    """The parts of a certificate, each asked once; see `certify` for the question."""
+    """The parts of a certificate, each computed once; see `certify`."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Comparison:
         self.images, self.inputs, self.called_with = specimen.main, specimen.inputs, specimen.called_with
         self.labels, self.input_range, self.progress = labels, input_range, progress
         self.difference, self.refused = pairs.difference, pairs.refused
-        self.enclosed = self.enclosed_now()  # before the first call, which may fill what is kept by shape
+        self.enclosed = self.enclosed_now()  # before the first call, which may fill caches by shape
         runs: Runs = run_both(self.networks, pairs, self.inputs, self.described, modes)
         self.packed = runs.first, runs.second.output
         self.matching = Matching() if runs.second.failure else match_outputs(*self.packed, match)
@@ -99,14 +99,14 @@ class Comparison:
         self.layers = [pair for pairs in self.pairs.values() for pair in pairs]
 
     def certificate(self) -> Certificate:
-        """The certificate, but for its circumstances."""
+        """The certificate without its circumstances."""
         between = self.between()
         rows, shown = list(self.rows.values()), list[Counterexample]()
         if self.identified is not None and not all(row.verdict is Verdict.HOLDS for row in rows):
-            rows = []  # the formulas say more than layers that are compared by their names
-        elif self.rounded is not None:  # so do the sections: a folded convolution is no other layer with weights off
+            rows = []  # formulas are stronger than layers paired by name
+        elif self.rounded is not None:  # so are sections: a folded convolution is no wrong layer
             rows = [rounded_row(row) for row in rows]
-        else:  # only here is anything constructed, which takes longer than the sections of a folded network
+        else:  # only here are counterexamples constructed, which costs more than sections
             shown = [*self.constructed, *([self.shown] if self.shown else [])]
         return Certificate(
             tuple(rows),
@@ -128,7 +128,7 @@ class Comparison:
     place: PartingPlace | None = None
 
     def between(self) -> list[Finding]:
-        """The findings on what stands between the layers, and on what is returned."""
+        """The findings on the code between the layers, and on the outputs."""
         second, found = self.runs.second, list[Finding]()
         if second.failure:
             where = f", by an error of {second.fault}" if second.fault else " where the first network does"
@@ -137,7 +137,7 @@ class Comparison:
             return [*self.modes(), self.structure, judged]
         found.append(judge_outputs(self.runs.first, second.output, self.overflow))
         found += findings_returned(self.runs.first, second.output)
-        # Two outputs in another order are no difference: what order alone paired may hold, and refutes nothing.
+        # Outputs in another order are no difference: tensors paired by order alone may hold, but cannot refute.
         if self.matching.by_order and (found[0].verdict is Verdict.REFUTED or self.apart.refutes):
             return [*self.modes(), self.unmatched, self.structure]
         if found[0].verdict is Verdict.REFUTED:
@@ -149,13 +149,13 @@ class Comparison:
         foreign = None if same else self.foreign
         if foreign is not None and not self.apart.refutes:
             return [*self.modes(), self.numbers, foreign, *found]
-        if self.apart.refutes:  # no other finding may hold against it
+        if self.apart.refutes:  # no other finding can outweigh it
             self.shown = self.image_apart
-            # Where modes differ, the mode is the cause, and no place has to be looked for.
+            # If modes differ, the mode is the cause, and no section is searched.
             parting = [] if self.modes() else [foreign or self.compared_sections()]
             return [*self.modes(), self.numbers, *parting, self.structure, *found]
         numbers = [self.numbers] if self.apart.trouble else []
-        # Layers that hold, in the same code, decide alone: a formula takes hundreds of calls and says no more.
+        # Layers that hold, in the same code, decide alone: comparing formulas takes hundreds of calls and adds nothing.
         if same and not self.left_undecided:
             return [self.structure, *numbers, *found]
         open_questions = list[Finding]()
@@ -169,30 +169,30 @@ class Comparison:
 
     @property
     def unmatched(self) -> Finding:
-        """The finding on outputs that differ where nothing but their order says which tensors belong together."""
-        sentence = "the tensors of the outputs differ in their order, and no name says which belong together"
+        """The finding on outputs that differ if only their order pairs their tensors."""
+        sentence = "the tensors of the outputs differ in order, and no names pair them"
         return undecided("outputs", "C2A407", f"{sentence}{self.matching.in_words}: name them with --match A=B")
 
     @cached_property
     def apart(self) -> Difference:
-        """How far apart the outputs of both plain calls are, in units of rounding."""
+        """The difference of the outputs of both plain calls, in units of rounding."""
         first, second = (Picked(network, self.matching, side) for side, network in enumerate(self.networks))
         return differing_calls((first, second), self.inputs, (self.runs.first, self.runs.second.output))
 
     @property
     def left_undecided(self) -> bool:
-        """Whether layers paired by their names differ, in networks that were written apart: the formula then decides.
+        """Whether layers paired by name differ in networks that were written separately: then the formula decides.
 
-        Two networks may have their channels in another order, or their layers, and be equal.
+        Two equal networks may have channels or layers in different orders.
         """
         apart = any(row.verdict is not Verdict.HOLDS for row in self.rows.values())
         return apart and not self.bare and not any(map(has_attention, self.networks))
 
     @property
     def foreign(self) -> Finding | None:
-        """The finding on networks of which one is not computed by torch, as some ONNX models are.
+        """The finding if one network is not computed by torch, as some ONNX models are.
 
-        Their operators are not followed, so plain calls alone are compared.
+        Its operators cannot be traced, so only plain calls are compared.
         """
         modules = [each for network in self.networks for each in network.modules()]
         others = {name: each for each in modules if isinstance(name := getattr(each, "operators_of", None), str)}
@@ -200,25 +200,23 @@ class Comparison:
             return None
         unread = "; ".join(filter(None, (getattr(each, "unread", "") for each in others.values())))
         why = f"the operators of one are {' and '.join(sorted(others))}'s{f' ({unread})' if unread else ''}"
-        return undecided("numbers", "C2A410", f"{why}, so that both are compared by running them alone")
+        return undecided("numbers", "C2A410", f"{why}, so both are compared only by running them")
 
     def formula(self) -> Finding:
         """Whether both are one formula, for all inputs of this size.
 
-        Where that is not known, the second is asked again with the first's layers, where these are the same maps and
-        its code does not see them: it returns the same numbers in float64.
+        If that is unknown, the second is compared again with the first's layers in it, provided these are the same maps
+        and its code does not notice them: it returns the same numbers in float64.
         """
         if self.runs.elsewhere:
-            return undecided(
-                "formula", "C2A409", f"they are compared as formulas without gradients: {self.runs.elsewhere}"
-            )
+            return undecided("formula", "C2A409", f"formulas are compared without gradients: {self.runs.elsewhere}")
         if not alike(self.enclosed, self.enclosed_now()):
-            sentence = "what functions of a network enclose, or name, changed at its first call"
-            return undecided("formula", "C2A409", f"as formulas they are not compared: {sentence}")
+            sentence = "values that functions of a network enclose or name changed at its first call"
+            return undecided("formula", "C2A409", f"formulas are not compared: {sentence}")
         numbers = self.images.is_floating_point()
         made = (of_numbers if numbers else of_embeddings)(self.picked, self.few_images)
         if isinstance(made, str):
-            return undecided("formula", "C2A409", f"as formulas they are not compared: {made}")
+            return undecided("formula", "C2A409", f"formulas are not compared: {made}")
         networks, one, sizes = made
         found = one_formula(networks, one, progress=self.progress)
         if not numbers:
@@ -237,22 +235,22 @@ class Comparison:
                 sizes,
                 found.mode,
             )
-            # That hashes are independent but for one pair of words is a premise of FINGERPRINT, and no theorem.
+            # FINGERPRINT assumes that hashes are independent except for one pair of words; that is no theorem.
             return holds("formula", Strength.IDENTIFIED, licensed_by=("FINGERPRINT", WITHOUT_THEOREM))
-        told = found.reason or "they are told apart, which refutes nothing"
-        return undecided("formula", "C2A409", f"as formulas they are not known to be equal: {told}")
+        told = found.reason or "the formulas differ, which refutes nothing"
+        return undecided("formula", "C2A409", f"their formulas are not known to be equal: {told}")
 
     def enclosed_now(self) -> list[Any]:
-        """What the functions of both networks enclose and name at this moment; nothing where that cannot be read."""
+        """The values that functions of both networks enclose and name at this moment; empty if they cannot be read."""
         try:
             return [network_state(each, FunctionType) for each in self.networks]
-        except Exception:  # compiled code, and objects that raise where they are asked
+        except Exception:  # compiled code, and objects whose attributes raise
             return []
 
     def compared_sections(self) -> Finding:
-        """Whether both agree section by section, within rounding; else the place where they part.
+        """Whether both agree section by section, within rounding; otherwise the place where they differ.
 
-        Layers of a conversion that are refuted stay so: there a row says more than a sample.
+        Refuted layers of a conversion stay refuted: a row says more than a sample.
         """
         if self.runs.elsewhere:
             return undecided("sections", "C2A411", f"sections are compared without gradients: {self.runs.elsewhere}")
@@ -264,13 +262,13 @@ class Comparison:
             sections.place, first=without_wrapper(sections.place.first), second=without_wrapper(sections.place.second)
         )
         if sections.equal is None:
-            return undecided("sections", "C2A411", f"section by section they are not compared: {sections.reason}")
+            return undecided("sections", "C2A411", f"sections are not compared: {sections.reason}")
         if not sections.equal:
             why = self.place.in_words() if self.place else sections.reason
-            return undecided("sections", "C2A411", f"section by section they are not known to be equal: {why}")
+            return undecided("sections", "C2A411", f"their sections are not known to be equal: {why}")
         wrong = any(row.verdict is Verdict.REFUTED for row in self.converted_rows)
         if wrong or self.apart.refutes or self.apart.trouble:
-            sentence = "section by section both agree within rounding, which decides nothing here"
+            sentence = "all sections agree within rounding, which decides nothing here"
             return undecided("sections", "C2A411", sentence)
         sizes = tuple(tuple(each.shape) for each in tree_leaves(inputs) if isinstance(each, Tensor))
         unit = round(math.log2(sections.unit))
@@ -279,12 +277,12 @@ class Comparison:
 
     @property
     def converted_rows(self) -> list[Row]:
-        """The rows of a conversion; none of networks that were written apart."""
+        """The rows of a conversion; none for networks that were written separately."""
         return [*self.rows.values()] if any(map(has_attention, self.networks)) else []
 
     @property
     def picked(self) -> tuple[nn.Module, nn.Module]:
-        """Both networks, which return the compared tensors alone where an output is no bare tensor."""
+        """Both networks, wrapped to return only the compared tensors if an output is not a bare tensor."""
         if all(isinstance(each, Tensor) for each in self.packed):
             return self.networks
         if (matching := self.matching).pairs is None:
@@ -295,17 +293,17 @@ class Comparison:
 
     @cached_property
     def few_images(self) -> Specimen:
-        """The inputs with a batch of two, so that a formula that couples images is seen; as they are where this fails.
+        """The inputs with a batch of two, which shows formulas that couple images; unchanged if this fails.
 
-        With three where the code of a network does something else of two, as one that takes two for a pair does.
-        Networks may take no two images, or have the batch in another place. Few images that refute are asked as they
-        are: there the place where they part is wanted, and whether images are coupled is not.
+        With a batch of three if the code behaves differently for two, as code that takes two for a pair does. Networks
+        may not accept two images, or have the batch on another axis. A few refuting images are kept as they are: then
+        the place of the difference is wanted, not whether images are coupled.
         """
         if self.apart.refutes and len(self.images) <= MOST_IMAGES:
             return self.specimen
         two, three = (self.specimen.several_images(count) for count in (2, 3))
         of_two, of_three = ([operators_called(each, few.inputs) for each in self.networks] for few in (two, three))
-        # A branch on a batch of two shows in which operators run, before any number is compared.
+        # A branch for a batch of two changes the sequence of operators, even before numbers are compared.
         if None not in of_three and of_two != of_three:
             return three
         if None not in of_two:
@@ -315,7 +313,7 @@ class Comparison:
 
     def exchangeable(self, image: Tensor) -> bool:
         """Whether the second network returns the same numbers in float64 with the layers of the first."""
-        # Moved before layers are exchanged: functions of the first are redirected to layers that stand beside it.
+        # Moved before layers are exchanged: functions of the first are redirected to layers next to it.
         first, second = (move_network(copy_network(each), torch.device("cpu"), double=True) for each in self.networks)
         swapped = with_layers_of_the_first((first, second), self.same)[1]
         results = [call(copy_network(each), image.cpu().double()) for each in (second, swapped)]
@@ -338,7 +336,7 @@ class Comparison:
         if difference := self.difference:
             return undecided("structure", "C2A405", f"between the layers they are not the same code: {difference}")
         if self.runs.seen:
-            sentence = f"their code is the same, but sees what its layers are: {self.runs.seen}"
+            sentence = f"their code is the same, but it inspects its layers: {self.runs.seen}"
             return undecided("structure", "C2A405", sentence)
         return holds("structure")
 
@@ -349,7 +347,7 @@ class Comparison:
 
     @cached_property
     def bare(self) -> bool:
-        """Whether both networks are layers with nothing around them."""
+        """Whether both networks are single layers."""
         return all(is_layer(network) for network in self.networks)
 
     @cached_property
@@ -365,7 +363,7 @@ class Comparison:
 
     @cached_property
     def rows(self) -> dict[str, Row]:
-        """All rows, by name: of layers, then of what was not compared."""
+        """All rows, by name: of layers, then of uncompared parts."""
         rows = dict(self.compared)
         for name, (signature, error) in self.refused.items():
             rows[name] = unsupported_row(name, signature, error)
@@ -375,30 +373,30 @@ class Comparison:
     def numbers(self) -> Finding:
         """The finding on the outputs of both plain calls."""
         apart = self.apart
-        if apart.trouble:  # a remark: nothing is known, and nothing is forbidden
-            return holds("numbers", Strength.SAMPLED, "C2A410", f"what rounding explains is not known: {apart.trouble}")
+        if apart.trouble:  # a remark without influence on the verdict
+            return holds("numbers", Strength.SAMPLED, "C2A410", f"the effect of rounding is unknown: {apart.trouble}")
         if not apart.ratio:
             return undecided("numbers", "C2A410", f"they return the same numbers on {self.described}")
         much = f"on {self.described} they differ by {apart.size:.2g} in {apart.output}"
         explained = f"rounding explains {apart.rounding:.2g} there"
         if not apart.refutes:
-            return undecided("numbers", "C2A410", f"{much}, and {explained}: this shows nothing")
+            return undecided("numbers", "C2A410", f"{much}, and {explained}: this proves nothing")
         sentence = f"{much}, {apart.ratio:.2g} times as much as rounding: {explained}"
         return Finding("numbers", Verdict.REFUTED, Strength.SAMPLED, "C2A410", sentence)
 
     @property
     def image_apart(self) -> Counterexample:
-        """The image on which both plain calls differ most."""
+        """The image on which the plain calls differ most."""
         apart = self.apart
         index = apart.place[0] if len(apart.place) > 1 and apart.place[0] < len(self.images) else 0
-        # The image is shown alone, so its place in the batch is the first.
+        # The image is shown alone, so its index in the batch is 0.
         place = (0, *apart.place[1:]) if index else apart.place
         numbers = place, apart.first, apart.second, REFUTES * apart.rounding, None, apart.count
         return Counterexample(WHOLE_NETWORK, self.images[index], *numbers, "outputs", apart.output, index=index)
 
     @cached_property
     def constructed(self) -> list[Counterexample]:
-        """An input for each of the first layers that are refuted."""
+        """A counterexample for each of the first refuted layers."""
         wrong = [name for name, row in self.rows.items() if row.verdict is Verdict.REFUTED]
         pairs = {pair.first.label: pair for pair in self.layers}
         readable = [pairs[name] for name in wrong if name in pairs and pairs[name].readable]
@@ -407,19 +405,19 @@ class Comparison:
 
     @cached_property
     def outputs(self) -> Outputs | None:
-        """The outputs of both, measured."""
+        """Measurements of both outputs."""
         return compare_outputs(self.runs.first, self.runs.second.output, self.described, self.labels)
 
     @property
     def overflow(self) -> str:
-        """The first layer in which the original overflows on the inputs met, and why; empty where it does not."""
+        """The first layer in which the original overflows on the inputs that were run, and why; empty if none."""
         met = (pair for pair in self.layers if pair.measured.shapes and pair.readable)
         reasons = ((pair.first.label, pair.overflow(0)) for pair in met)
         return next((f"{name}: {why}" for name, why in reasons if why), "")
 
     @property
     def engines(self) -> str:
-        """The sizes that the claim leaves out, since the engine of a compared layer may refuse them; or nothing."""
+        """The sizes that the claim excludes, since the engine of a compared layer may refuse them; may be empty."""
         limited: dict[str, list[str]] = {}
         for engine, name in filter(None, (pair.limits for pair in self.layers)):
             limited.setdefault(engine, []).append(name)
@@ -430,7 +428,7 @@ class Comparison:
 
     @property
     def state(self) -> State:
-        """What the networks were in while they were compared."""
+        """The state of the networks during the comparison."""
         weights = [each for network in self.networks for each in network.parameters()]
         dtypes = sorted({str(each.dtype).removeprefix("torch.") for each in weights})
         mode, device, size = training_mode(self.networks[0]), str(self.images.device), tuple(self.images.shape[1:])
@@ -438,33 +436,33 @@ class Comparison:
 
 
 def training_mode(network: nn.Module) -> Literal["evaluation", "training", "mixed"]:
-    """The mode of the modules whose code reads `training`; of all modules where no code does."""
+    """The mode of the modules whose code reads `training`; of all modules if none reads it."""
     modules = list(modules_outside_layers(network).values())
     modes = {module.training for module in filter(reads_training, modules)} or {module.training for module in modules}
     return "mixed" if len(modes) > 1 else "training" if True in modes else "evaluation"
 
 
 def reads_training(module: nn.Module) -> bool:
-    """Whether a method of the module names `training`: the mode of an identity, say, changes nothing."""
+    """Whether a method of the module names `training`; the mode of an identity, for example, has no effect."""
     own = (base for base in type(module).__mro__ if base not in nn.Module.__mro__)
     methods = (method for base in own for method in vars(base).values() if isinstance(method, FunctionType))
     return any("training" in method.__code__.co_names for method in methods)
 
 
 def rounded_row(row: Row) -> Row:
-    """The row of a layer in a network whose sections agree: layers of one name may differ, as in a fold."""
+    """The row of a layer in a network whose sections agree: layers of one name may differ, as after a fold."""
     if row.verdict in (Verdict.HOLDS, Verdict.UNSUPPORTED):
         return row
     return replace(row, findings=(holds("sections", Strength.ROUNDED),), max_error=None, bound=None)
 
 
 def without_wrapper(place: str) -> str:
-    """A place by the caller's names, without the module that picks tensors of the outputs."""
+    """A place in the caller's names, without the wrapper that selects output tensors."""
     return place.removeprefix("network.").removeprefix("network ")
 
 
 def rows_of_the_rest(network: nn.Module, rows: Sequence[str]) -> Iterator[Row]:
-    """A row for each convolution that the conversion left and that has none of these `rows`, with the reason."""
+    """A row, with the reason, for each convolution that the conversion kept and that has none of these `rows`."""
     for name, row in conversions(network).items():
         label = name or ROOT
         if any(is_of(label, other) for other in rows):
@@ -475,11 +473,11 @@ def rows_of_the_rest(network: nn.Module, rows: Sequence[str]) -> Iterator[Row]:
             code, _, why = row.reason.partition(" ") if row.reason.startswith("C2A") else ("", "", row.reason)
             yield Row(label, row.signature, (unsupported(code, why),))
         else:
-            sentence = "the layer of the first network that it stands for cannot be seen"
+            sentence = "the layer of the first network that it replaces cannot be observed"
             yield Row(label, row.signature, (undecided("geometry", "C2A406", sentence),))
 
 
 def is_of(label: str, row: str) -> bool:
-    """Whether a row is of the module with this label, or of a function that it calls, which may be numbered."""
+    """Whether a row is of the module with this label, or of a function that it calls, possibly numbered."""
     call = row.partition("#")[0]
     return label in (row, call, call.partition(":")[0])

@@ -1,4 +1,4 @@
-"""How far two tensors are apart, number by number, in float64."""
+"""Distances between two tensors, number by number, in float64."""
 
 import math
 
@@ -7,15 +7,16 @@ from torch import Tensor
 
 
 def largest_difference(first: Tensor, second: Tensor) -> float:
-    """max |first - second|; NaN where the first is not finite; infinite where the second alone is not, where shapes,
-    dtypes or devices differ, and where there is nothing to compare."""
+    """max |first - second|; NaN if the first is not finite, infinite if only the second is not.
+
+    Also infinite if shapes, dtypes or devices differ, or if there is nothing to compare."""
     if other_kind(first, second) or not first.numel():
         return math.inf
     return distance(first, second).max().item() if is_finite(first) else math.nan
 
 
 def distance(first: Tensor, second: Tensor) -> Tensor:
-    """|first - second| of each number: 0 for the same infinity or NaN in both, infinite where one alone is finite."""
+    """|first - second| for each number: 0 for the same infinity or NaN in both, infinite if only one is finite."""
     p, q = wide(first), wide(second)
     apart = (p - q).abs()
     if not math.isfinite(apart.sum()):
@@ -25,17 +26,17 @@ def distance(first: Tensor, second: Tensor) -> Tensor:
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Whether all numbers are; torch says it of no format of 8 bits."""
+    """Whether all numbers are finite; torch cannot decide it for 8-bit formats."""
     return bool((wide(tensor) if tensor.itemsize == 1 else tensor).isfinite().all())
 
 
 def wide(tensor: Tensor) -> Tensor:
-    """The numbers of any dtype, truth values too, with 53 bits, on the CPU: not every device has float64."""
+    """The numbers of any dtype, booleans too, in float64 on the CPU: not every device has float64."""
     return tensor.cpu().to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 def real_numbers(tensor: Tensor) -> Tensor:
-    """The numbers of a tensor with 53 bits; real and imaginary parts along one more axis."""
+    """The numbers of a tensor in float64, real and imaginary parts along one more axis."""
     return torch.view_as_real(wide(tensor).resolve_conj()) if tensor.is_complex() else wide(tensor)
 
 

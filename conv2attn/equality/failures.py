@@ -1,4 +1,4 @@
-"""What is wrong, in words: errors that networks raise, whose code they come from, and things of another kind."""
+"""Describes failures: errors that networks raise, the code that raised them, and objects of a wrong kind."""
 
 import sys
 import traceback
@@ -9,9 +9,10 @@ import torch
 PACKAGE, TORCH = Path(__file__).parents[1], Path(torch.__file__).parent
 NETWORKS = PACKAGE / "networks" / "zoo"
 WITHOUT_LINES = tuple(map(str, (TORCH, PACKAGE / "files", Path(__file__).parent)))
-"""Code that is nobody's network: torch's, our readers of programs, whose nodes have names, and what calls networks."""
+"""Code that belongs to no network: torch's, our readers of programs, and callers of networks.
+"""
 FOLLOWING = ("followed_call", "fingerprint")
-"""Functions that call a network while its operators are followed: frames outside them are the caller's."""
+"""Functions that call a network while its operators are traced: frames outside them are the caller's."""
 OURS_THAT_CALL = (
     *(Path(__file__).parent / name for name in ("calls.py", "exchanged.py")),
     PACKAGE / "networks" / "conversion" / "redirection.py",
@@ -19,17 +20,17 @@ OURS_THAT_CALL = (
 
 
 def without_memory(failure: BaseException) -> bool:
-    """Whether there was not enough memory, which says nothing about a network."""
+    """Whether memory ran out, which shows nothing about a network."""
     return isinstance(failure, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(failure)
 
 
 def reason(failure: BaseException) -> str:
-    """The first line of what an error says, or its kind if it says nothing."""
+    """The first line of an error's message, or its class if that is empty."""
     return str(failure).partition("\n")[0] or type(failure).__name__
 
 
 def blame(failure: BaseException) -> str:
-    """The code that raised an error, in words; empty if it is a network's own, which alone says something about it.
+    """The code that raised an error, in words; empty if it is the network's own, since only that is evidence about it.
 
     An error that torch raises for wrong arguments counts as the network's; one raised by this package does not.
     """

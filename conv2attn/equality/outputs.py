@@ -114,7 +114,7 @@ def judge_outputs(first: Any, second: Any, overflow: str = "") -> Finding:
         return undecided("outputs", "C2A407", f"the first network returns {type(first).__name__} without any tensor")
     if list(ours) != list(theirs):
         names = " and ".join(", ".join(side) or "no tensor" for side in (ours, theirs))
-        sentence = f"which tensors of the outputs belong together is not known ({names}): name them with --match A=B"
+        sentence = f"the tensors of the outputs cannot be paired ({names}): name them with --match A=B"
         return undecided("outputs", "C2A407", sentence)
     for where, tensor in ours.items():
         other = theirs[where]

@@ -47,8 +47,8 @@ class Moved(nn.Module):
         if self.kind == "flip":
             return image.flip([axis for axis, amount in zip(axes, self.amounts, strict=True) if amount])
         if here != self.sides:
-            reason = f"a permutation of {self.sides} pixels is none of an output {here}"
-            raise UsageError("C2A007", reason, "Ask it of a network that keeps the sides of its input.")
+            reason = f"a permutation of {self.sides} pixels does not apply to an output {here}"
+            raise UsageError("C2A007", reason, "Pass a network that keeps the sides of its input.")
         return image.flatten(2)[:, :, self.get_buffer("order")].reshape(image.shape)
 
     def scaled(self, sides: tuple[int, ...]) -> tuple[int, ...]:
@@ -104,11 +104,11 @@ def symmetric(
     kind = only_one(asked)
     amounts = asked[kind]
     if options.get("also_sizes"):
-        raise UsageError("C2A004", "a movement is of one size, and more are passed", "Ask for one size a call.")
+        raise UsageError("C2A004", "several sizes were passed, but a movement has one", "Ask for one size a call.")
     images = options.get("images")
     size = input_size or (specimen_size(network) if images is None else images.shape[1:])
     if size is None:
-        reason = "nothing says how large an image the network takes"
+        reason = "the size of the network's images is unknown"
         raise UsageError("C2A005", reason, "Pass --input-size or --inputs.")
     sides = tuple(size)[1:]
     amounts = [amounts] if kind == "permute" else [0] * (len(sides) - 1) + [1] if amounts is True else list(amounts)

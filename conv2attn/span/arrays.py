@@ -29,7 +29,7 @@ CHUNK = 2**16
 
 
 NOTES = {
-    "f": "declared exact: its floats are the rational numbers that they are",
+    "f": "declared exact: its floats are taken as rational numbers",
     "O": "declared exact, in fractions",
     "i": "declared exact: its whole numbers are weights, each row divided by its sum",
 }
@@ -75,7 +75,7 @@ def read_array(
         roundoff = ROUNDOFF[came_in]
         check_rows(name, stack, roundoff)
         narrower = came_in != dtype and dtype in ROUNDOFF
-        notes = [f"its numbers came in {came_in}, and count as such"] if narrower else []
+        notes = [f"its numbers are {came_in}, and have the uncertainty of that dtype"] if narrower else []
     on = (
         grid
         if isinstance(grid, AttentionGrid)

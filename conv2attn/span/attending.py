@@ -83,7 +83,7 @@ def ask_attention(
     # A state dict is a mapping of names too. Attention has no vectors, and a state dict nearly always has biases.
     if isinstance(model, Mapping) and any(getattr(each, "ndim", 2) == 1 for each in model.values()):
         remedy = "Load weights into their network, conv2attn.load(path, arch=...), and pass that; images are inputs."
-        reason = f"{next(iter(model))} and others are no attention (heads, queries, keys)"
+        reason = f"{next(iter(model))} and others are not attention (heads, queries, keys)"
         raise UsageError("C2A006", reason, remedy)
     if isinstance(model, nn.Module):
         check_has_numbers(model)
@@ -107,7 +107,9 @@ def check_images(attention: Any) -> None:
     if len(counts) > 1:
         many = " and ".join(map(str, counts))
         reason = f"layers have attention of {many} images, or of windows of images"
-        raise UsageError("C2A502", reason, "Pass the model itself with --inputs, so that windows are told from images.")
+        raise UsageError(
+            "C2A502", reason, "Pass the model itself with --inputs, so that windows are distinguished from images."
+        )
 
 
 def check_attention(attention: Any, inputs: Any, grid: Sequence[int] | int | None, position_only: bool) -> None:
@@ -170,7 +172,7 @@ def others_by_position(network: nn.Module, sides: Sides | None, inputs: Any) -> 
         run: Mapping[str, LayerAttention] = attention_by_run(network, sides, inputs)
     except UsageError as error:
         if not (of_parameters or named):
-            reason = f"{type(network).__name__} has no layer that is known to attend"
+            reason = f"{type(network).__name__} has no layer known to attend"
             raise UsageError("C2A501", reason, "Pass --inputs if it attends nevertheless.") from error
         run = dict.fromkeys(named, Unread(error.found))
     places = {name or "(root)": place for place, (name, _) in enumerate(network.named_modules())}
@@ -211,7 +213,7 @@ def needs_inputs(network: nn.Module) -> None:
         return
     if not own and not any(ATTENDS.search(type(module).__name__) for module in network.modules()):
         remedy = "Pass --inputs if it attends nevertheless."
-        raise UsageError("C2A501", f"{kind} has no layer that is known to attend", remedy)
+        raise UsageError("C2A501", f"{kind} has no layer known to attend", remedy)
     raise UsageError(
         "C2A502",
         f"attention of the {kind} depends on its inputs",

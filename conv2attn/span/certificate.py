@@ -195,13 +195,13 @@ def parts_of(text: str) -> list[tuple[About, list[int]]]:
         why = f": {error}" if isinstance(error, msgspec.MsgspecError) else ""
         raise CheckpointError(
             "C2A303",
-            f"no file of span certificates with what they are about{why}",
+            f"not a file of span certificates with their claims{why}",
             "Write it again: conv2attn check-span FILE --certificate OUTPUT.",
         ) from error
     if not parts:
         raise CheckpointError(
             "C2A303",
-            "the file holds no span certificate that says what it is about",
+            "the file holds no span certificate with its claim",
             "Write it again: conv2attn check-span FILE --certificate OUTPUT.",
         )
     return parts
@@ -232,7 +232,7 @@ def recheck_span(text: str, read: Mapping[str, AttentionRows]) -> Rechecked:
             continue
         reason, plain, groups = compared(about, numbers, attention)
         if reason is None and not proofs.certificates.answers(plain)[0]:
-            reason = "its numbers show nothing"
+            reason = "its numbers prove nothing"
         if reason is not None:
             confirmations.append(Confirmation(*about.subject, reason, Verdict.REFUTED))
             continue
@@ -262,7 +262,7 @@ def compared(about: About, numbers: Sequence[int], attention: AttentionRows) -> 
     if not rows or len(set(rows)) < len(rows) or max(rows) >= total:
         return "its rows are not rows of this attention", "", set()
     if about.offset not in about.offsets:
-        return "its offset is not one of those asked for", "", set()
+        return "its offset is not an offset of the kernel", "", set()
     targets, limits = shift_targets(attention.grid, [about.offset]), limits_for(attention, about.eps, about.max_phi)
     condition_groups = groups_of(about.condition, attention, shift_targets(attention.grid, about.offsets))
     groups = {tuple(int(row) for row in group) for group in condition_groups}
@@ -271,7 +271,7 @@ def compared(about: About, numbers: Sequence[int], attention: AttentionRows) -> 
     start = 10 + (0 if kind else 1 + heads)
     step = width * (1 + heads + kind)
     if kind not in (0, 1) or len(numbers) != start + step * len(rows):
-        return "it is not as long as its rows ask for", "", set()
+        return "its length does not fit its rows", "", set()
     if kind:
         dual = {row: numbers[start + step * (i + 1) - width : start + step * (i + 1)] for i, row in enumerate(rows)}
         plain = certificate_text(attention, targets, 0, rows, limits, dual=dual)
@@ -285,7 +285,7 @@ def compared(about: About, numbers: Sequence[int], attention: AttentionRows) -> 
         # Weights are compared as they were written: reducing their fractions would give other integers.
         derived[10 : 11 + heads] = numbers[10 : 11 + heads]
     if derived != list(numbers):
-        return "limits, rows asked for or attention are others", plain, groups
+        return "limits, targets or attention differ", plain, groups
     # Phi must serve a whole group. A dual refutes on any part of one, since the residual of the whole group is at least
     # as large.
     misplaced = set(rows) not in map(set, groups) if not kind else not any(set(rows) <= set(group) for group in groups)

@@ -163,7 +163,7 @@ def check_span(
     # Layers on a line and on a plane have the same kernel size, and different offsets.
     kernels = {taps or offsets_of(len(row.grid), kernel_size, dilation, offsets) for row in rows if row.grid}
     words = sorted(" ".join(f"({','.join(map(str, offset))})" for offset in kernel) for kernel in kernels)
-    question = f"asked: offsets {'; '.join(words)}" if words else "asked: nothing, since no layer is read"
+    question = f"offsets: {'; '.join(words)}" if words else "offsets: none, since no layer was read"
     return SpanReport(rows, question, asked.header)
 
 

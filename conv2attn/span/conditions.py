@@ -59,7 +59,7 @@ def check(
     groups = groups_of(name, attention, targets)
     if not groups or not len(targets):
         why = (
-            "no query has its whole neighbourhood on the grid: nothing was checked; joint asks all"
+            "no query has its whole neighbourhood on the grid: nothing was checked; joint covers all queries"
             if len(targets)
             else "no taps"
         )
@@ -282,7 +282,7 @@ def sentence_of(
     parts = []
     if counting:
         few = f"{counted(counting.heads, 'head')} cannot span {counting.targets} shifts"
-        parts.append(f"{few}, nor come nearer to all of them than no heads at all (TAPS_far)")
+        parts.append(f"{few}, and is no nearer to all of them than a layer without heads (TAPS_far)")
     needed = 0.0 if factors is None else float(np.abs(factors.plain).sum(-1).max())
     if needed > limits.max_phi and any(target.verdict is not Verdict.HOLDS for target in results):
         beyond = f"beyond {limits.max_phi:g} and of no practical use"
@@ -293,7 +293,7 @@ def sentence_of(
         parts.append(f"query {worst.dual_rows[0]} does not reach {worst.label}")
     for target in results:
         if target.verdict is Verdict.UNDECIDED:
-            parts.append(why_open(target, limits) + ("" if tight else "; --tight asks a linear programme"))
+            parts.append(why_open(target, limits) + ("" if tight else "; --tight solves a linear programme"))
             break
     return "; ".join(parts)
 

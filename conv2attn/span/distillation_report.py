@@ -81,7 +81,7 @@ def _(distillation: Distillation[Any], verbose: bool = False) -> Document:
             accuracy = value_and_error(effect.accuracy, effect.accuracy_error)
             lines.append(f"cross entropy {loss} more, accuracy {accuracy} more")
         if distillation.exceeds:
-            lines.append(f"above the {distillation.max_loss:g} that was asked for: pass more images, or a smaller loss")
+            lines.append(f"above the {distillation.max_loss:g} of max_loss: pass more images, or a smaller loss")
         before, after = seconds
         times = f"{before / after:.2f} times as fast"
         lines.append(f"one run on these: {before:.3g} s before, {after:.3g} s after, {times}")

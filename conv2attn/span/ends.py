@@ -162,7 +162,7 @@ def sentence_of_ends(ends: Ends, largest: float) -> str:
     near = "the convolution" if ends.of_convolution else "a convolution whose |weights| into an output sum to 1"
     near = f"some layer of these heads is within {ends.near:.2g} max|X| of {near} (L3_near)"
     if lacking := [each for each in ends.licensed_by if ": " in each]:
-        near += f"; {WITHOUT_THEOREM}, for it is not so that {' and '.join(x.partition(': ')[2] for x in lacking)}"
+        near += f"; {WITHOUT_THEOREM}, since these premises fail: {' and '.join(x.partition(': ')[2] for x in lacking)}"
     if ends.theorem == "TAPS_far":
         return (
             f"every layer of these heads misses the shift of some tap by max|X|, as the layer 0 does (TAPS_far); {near}"

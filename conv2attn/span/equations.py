@@ -167,7 +167,7 @@ def portions(attention: AttentionRows, targets: Targets, group: Whole) -> Iterat
         yield portion
     # A verdict about all queries is one about each: a row that was skipped would make it about some.
     if count != len(group):
-        raise RuntimeError(f"{attention.name}: of {len(group)} rows, {count} were looked at")
+        raise RuntimeError(f"{attention.name}: of {len(group)} rows, {count} were read")
 
 
 def read_portions(attention: AttentionRows, targets: Targets, group: Whole) -> Iterator[Portion]:

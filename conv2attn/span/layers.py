@@ -36,7 +36,7 @@ def check_ours(layer: object) -> None:
         UsageError: it is no such layer (C2A502), or its parameters have no numbers (C2A006).
     """
     if not isinstance(layer, MultiHeadSelfAttention):
-        raise UsageError("C2A502", f"{type(layer).__name__} is no MultiHeadSelfAttention", "Pass such a layer.")
+        raise UsageError("C2A502", f"{type(layer).__name__} is not a MultiHeadSelfAttention", "Pass such a layer.")
     check_has_numbers(layer, "layer")
 
 

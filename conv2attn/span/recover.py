@@ -83,7 +83,7 @@ def recover(
         own = attention_layers(layer) if isinstance(layer, nn.Module) else {}
         if own or example_input is not None:
             return recovered_in(layer, own, kernel_size, dilation, grid, example_input)
-        raise UsageError("C2A502", f"{type(layer).__name__} is no MultiHeadSelfAttention", "Pass such a layer.")
+        raise UsageError("C2A502", f"{type(layer).__name__} is not a MultiHeadSelfAttention", "Pass such a layer.")
     check_has_numbers(layer, "layer")
     if layer.has_content:
         raise UsageError(

@@ -20,7 +20,9 @@ SPAN_SPARE = (
 )
 BRIEF_COLUMNS = ("layer", "grid", "heads", "targets", "residual", "strength", "verdict")
 MOST_ROWS = 5  # that the first screen shows: of those that do not hold
-RESIDUAL = "residual: how far the worst query is from a shift asked for; 0 is that shift, 1 as far as no heads are"
+RESIDUAL = (
+    "residual: distance of the worst query from its target shift; 0 is the shift itself, 1 as far as without heads"
+)
 QUANTIFIERS: dict[ConditionName, str] = {
     "per-query": "query by query, ",
     "per-image": "image by image inside the border, ",
@@ -75,7 +77,7 @@ def span_answer(report: SpanReport, verbose: bool = False) -> list[str]:
     layers = counted(len(report.rows), "layer")
     asked = {row.deciding.name for row in report.rows}
     where = QUANTIFIERS[asked.pop()] if len(asked) == 1 else ""
-    lines = [f"{report.verdict.value}: {where}{holding} of {layers} can form every convolution asked for"]
+    lines = [f"{report.verdict.value}: {where}{holding} of {layers} can form every convolution with these taps"]
     if not checked:
         return lines
     formed = [sum(target.verdict is Verdict.HOLDS for target in each.targets) for each in checked]
@@ -90,7 +92,7 @@ def span_answer(report: SpanReport, verbose: bool = False) -> list[str]:
         middle = f"centre {sum(centers) / len(centers):.2f}, " if len(centers) == len(checked) else ""
         mean = sum(sum(each) / len(each) for each in reached) / len(reached)
         best = sum(max(each) for each in reached) / len(reached)
-        lines.append(f"R2 of the span: {middle}mean {mean:.2f}, best {best:.2f}; `conv2attn heads` tells more")
+        lines.append(f"R2 of the span: {middle}mean {mean:.2f}, best {best:.2f}; more by `conv2attn heads`")
     explained = [each.explained for each in checked if each.explained is not None]
     if len(explained) == len(checked):
         shares = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(explained), max(explained))))

@@ -35,7 +35,7 @@ REFUSALS = {
         "C2A001 tolerance=-1 is not a number of at least 0": lambda: conv2attn.assert_equivalent(
             NETWORK, NETWORK, IMAGE, tolerance=-1
         ),
-        "C2A004 example_input stands beside images or input_size": lambda: conv2attn.certify(
+        "C2A004 example_input was passed together with images or input_size": lambda: conv2attn.certify(
             NETWORK, NETWORK, example_input=(3, 9, 9), input_size=(3, 9, 9)
         ),
         r"Load it first: conv2attn\.load\('resnet18\.pt'\)": lambda: convert("resnet18.pt"),

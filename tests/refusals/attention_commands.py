@@ -5,7 +5,7 @@ SPAN = "check-span net.attn.pt --grid 5x5"
 GATED = "check-span gated.pt --arch attentions:gated"
 
 COMMANDS = {
-    "check-span net.pt": "C2A501 Sequential has no layer that is known to attend. Pass --inputs if",
+    "check-span net.pt": "C2A501 Sequential has no layer known to attend. Pass --inputs if",
     "check-span net.attn.pt": "C2A503 0: a layer attends on every grid. Pass the sides of its input with --grid",
     "check-span net.attn.pt --grid 0x4": "C2A006 --grid '0x4' is not positive whole numbers with an x between them",
     "check-span net.attn.pt --grid 5": "Pass --kernel-size and --dilation, or --offsets, with as many axes as the grid",
@@ -29,7 +29,7 @@ COMMANDS = {
     "check-span net.pt --arch no_such_package:factory": "C2A003",
     "check-span net.pt --arch builtins:dict": "builds a dict, not an nn.Module",
     "check-span net.pt --arch torch.nn:Linear": "raised TypeError",
-    "check-span resnet18.pt": "C2A501 ResNet has no layer that is known to attend",
+    "check-span resnet18.pt": "C2A501 ResNet has no layer known to attend",
     "check-span resnet18.pt --position-only": "C2A501 ResNet has no layer",
     "check-span trained.pt --inputs odd.npy": "does not run on images of 1x1x9x9 numbers",
     # positions were read all the same, or nothing was said to be decided

@@ -30,7 +30,7 @@ COMMANDS = {
     f"{CONVERT} --input-range inf": "C2A001",
     f"{CONVERT} --input-range 0": "C2A001",
     f"{CONVERT} --input-range 1e39": "C2A001 an input range of 1e+39 is beyond torch.float32",
-    "verify net.pt net.pt": "C2A005 nothing says how large an image the networks take. Pass --input-size",
+    "verify net.pt net.pt": "C2A005 the size of the networks' images is unknown. Pass --input-size",
     "verify net.pt net.pt --input-size 3x2x2": "C2A009",
     # what to run on
     "verify net.pt net.pt --input-size 224": "C2A009 net.pt does not run on 1 random input 224",

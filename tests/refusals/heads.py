@@ -53,7 +53,7 @@ REFUSALS = {
             for call in (fewest_heads, lambda conv: express(conv, LAYER))
             for conv in (NAN, INFINITE)
         ],
-        "C2A502 (ndarray|Conv2d) is no MultiHeadSelfAttention": [
+        "C2A502 (ndarray|Conv2d) is not a MultiHeadSelfAttention": [
             lambda: express(nn.Conv2d(2, 3, 3), EYE),
             lambda: recover(nn.Conv2d(2, 3, 3)),
         ],

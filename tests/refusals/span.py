@@ -77,9 +77,9 @@ CHECKED = [
     (
         nn.Linear(9, 9).state_dict(),
         {},
-        r"C2A006 weight and others are no attention \(heads, queries, keys\)",
+        r"C2A006 weight and others are not attention \(heads, queries, keys\)",
     ),
-    (nn.Sequential(nn.ReLU()), {}, "C2A501 Sequential has no layer that is known to attend"),
+    (nn.Sequential(nn.ReLU()), {}, "C2A501 Sequential has no layer known to attend"),
     (torch.eye(9, device="meta")[None], {}, "C2A502 attention is on the meta device"),
     (EYE, {"kernel_size": 1.0}, "C2A006 1.0 is neither an integer nor one for each axis"),
     (EYE, {"kernel_size": "3x3"}, "C2A006 '3x3' is neither"),

@@ -1,1 +1,1 @@
-"""What was found: results, their document, how it is stored, and how it is checked again."""
+"""Certificates: results, their document, how it is stored, and how it is checked again."""

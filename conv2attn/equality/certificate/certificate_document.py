@@ -1,4 +1,4 @@
-"""The report of a certificate: what is said of it, in which order."""
+"""The report of a certificate: its sentences, and their order."""
 
 import re
 from collections import Counter
@@ -11,14 +11,14 @@ from conv2attn.verdicts import Strength, Verdict
 LAYER_COLUMNS = ("layer", "convolution", "grid", "heads", "alpha", "max |error|", "bound", "strength", "verdict")
 OUTPUT_COLUMNS = ("output", "at", "difference", "first", "second")
 SPARE_COLUMNS = ("grid", "alpha", "convolution", "heads", "strength", "bound")
-MOST_ROWS = 5  # that the first screen shows: of those that do not hold
+MOST_ROWS = 5  # failing rows on the first screen
 
 
 @document.register
 def _(certificate: Certificate, verbose: bool = False) -> Document:
-    """The verdict and the claim, the rows that do not hold, and what was found, measured and assumed.
+    """The verdict and the claim, the rows that do not hold, findings, measurements and assumptions.
 
-    All rows where `verbose`. The networks have their callers' names.
+    With `verbose`, all rows. Networks have the names that the caller gave them.
     """
     first, second = names_of(certificate)
     cells, most = list(map(row_cells, shown_rows(certificate, verbose))), None if verbose else MOST_ROWS
@@ -35,14 +35,14 @@ def _(certificate: Certificate, verbose: bool = False) -> Document:
 
 
 def shown_rows(certificate: Certificate, verbose: bool) -> tuple[Row, ...]:
-    """All rows where `verbose`, else those that do not hold."""
+    """All rows if `verbose`, otherwise those that do not hold."""
     if verbose:
         return certificate.rows
     return tuple(row for row in certificate.counted if row.verdict is not Verdict.HOLDS)
 
 
 def names_of(certificate: Certificate) -> tuple[str, str]:
-    """What the caller calls both networks: files, what a movement moves, or first and second."""
+    """The caller's names of both networks: files, the moved input and output, or first and second."""
     circumstances = certificate.circumstances
     if MOVED in circumstances:
         return "the network on the moved input", "the network with its output moved"
@@ -59,12 +59,12 @@ def row_cells(row: Row) -> tuple[Cell, ...]:
 
 
 def gap_cells(gap: Gap) -> tuple[Cell, ...]:
-    """The row of an output of which only the largest difference is known."""
+    """The row of an output with its largest difference."""
     return gap.output, in_axes(gap.place) or "-", gap.difference, f"{gap.original:.6g}", f"{gap.converted:.6g}"
 
 
 def verdict_lines(certificate: Certificate) -> tuple[str, ...]:
-    """The verdict and its strength, the count of all four verdicts, the claim, and what was assumed about the files."""
+    """The verdict and its strength, the count of all four verdicts, the claim, and the assumptions about the files."""
     counts = Counter(row.verdict for row in certificate.counted)
     tally = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
     skipped = len(certificate.rows) - len(certificate.counted)
@@ -78,19 +78,19 @@ def verdict_lines(certificate: Certificate) -> tuple[str, ...]:
     verdict = "; ".join([f"{certificate.verdict.value}{strength}", *row, layers])
     modes = [each.sentence for each in certificate.between if each.part == "modes" and each.sentence]
     place = [f"C2A411 {certificate.place.in_words()}"] if certificate.place else []
-    # The claim says for which inputs, and how the files were read. It stands beside the verdict, since a verdict
-    # without its quantifier is read as one of everything.
+    # The claim states the inputs and how files were read. It stands next to the verdict, since a verdict without its
+    # quantifier is read as one about everything.
     said = [f"claim: {certificate.claim}"] if certificate.claim else [f"networks {read}"] if read else []
     return (verdict, *modes, *place, *said)
 
 
 def by_calls(certificate: Certificate) -> bool:
-    """Whether two plain calls of the networks refute it."""
+    """Whether it is refuted by two plain calls of the networks."""
     return certificate.verdict is Verdict.REFUTED and certificate.strength is Strength.SAMPLED
 
 
 def findings(certificate: Certificate, verbose: bool = False) -> list[str]:
-    """A sentence for each part that does not hold, of the rows and between them; one for all that it is said of."""
+    """One sentence per part that does not hold and per finding; equal sentences are merged."""
     remarks = [(row.name, finding) for row in certificate.rows for finding in row.findings if finding.sentence]
     lines: list[str] = []
     for code in dict.fromkeys(finding.code for _, finding in remarks):
@@ -98,7 +98,7 @@ def findings(certificate: Certificate, verbose: bool = False) -> list[str]:
         lines += [f"{code} {line}".strip() for line in gathered(sentences, most=None if verbose else 3)]
     above = ("modes", "sections") if certificate.place else ("modes",)  # the place stands beside the verdict
     between = [each for each in certificate.between if each.sentence and each.part not in above]
-    if by_calls(certificate) and not verbose:  # what else is undecided changes nothing then
+    if by_calls(certificate) and not verbose:  # then nothing undecided matters
         between = [each for each in between if each.verdict is Verdict.REFUTED]
     lines += [f"{each.code} {each.sentence}".strip() for each in between]
     return [*lines, *(f"{each.layer}: {each.in_words()}" for each in certificate.counterexamples)]
@@ -113,7 +113,7 @@ def repeating(certificate: Certificate) -> tuple[str, ...]:
 
 
 def closing_notes(certificate: Certificate, verbose: bool = False) -> list[str]:
-    """The worst row, measured outputs and assumptions; where `verbose`, in full and with the arithmetic."""
+    """The worst row, measured outputs and assumptions; if `verbose`, in full and with the arithmetic."""
     lines = between_in_words(certificate, verbose)
     if not verbose and (worst := worst_of(certificate)):
         lines.append(worst)
@@ -128,16 +128,16 @@ def closing_notes(certificate: Certificate, verbose: bool = False) -> list[str]:
         missing = dict.fromkeys(premise for row in certificate.counted for premise in row.licensed_by.missing)
         lines += [f"premises that do not hold: {'; '.join(missing)}"] if missing else []
         return [*lines, *(f"assumed: {line}" for line in certificate.assumptions)]
-    assumed = () if by_calls(certificate) else certificate.assumptions  # two calls that part assume nothing
+    assumed = () if by_calls(certificate) else certificate.assumptions  # two calls that differ assume nothing
     brief = [re.split(r" \(|[;,:]", line)[0] for line in assumed]
     lines += [f"assumed: {'; '.join(brief)}"] if brief else []
     more = [*(["every layer"] if certificate.rows else []), *(["the assumptions in full"] if brief else [])]
-    more = more or ["what else was found and assumed"] * bool(certificate.assumptions)
+    more = more or ["the other findings and assumptions"] * bool(certificate.assumptions)
     return [*lines, f"with -v: {' and '.join(more)}"] if more else lines
 
 
 def worst_of(certificate: Certificate) -> str:
-    """The row whose bound is the widest, of those that hold, in a sentence; empty where no row has a bound."""
+    """One sentence on the holding row with the widest bound; empty if no row has a bound."""
     bounded = [row for row in certificate.counted if row.verdict is Verdict.HOLDS and row.bound is not None]
     if not bounded:
         return ""
@@ -147,7 +147,7 @@ def worst_of(certificate: Certificate) -> str:
 
 
 def between_in_words(certificate: Certificate, verbose: bool) -> list[str]:
-    """That nothing was checked; where `verbose`, how the networks are known to be the same between the layers."""
+    """States that nothing was checked; if `verbose`, how the networks are known to be equal between the layers."""
     verdicts = {each.part: each.verdict for each in certificate.between}
     if (certificate.rows and not certificate.counted) or not verdicts.keys() & {
         "structure",
@@ -162,7 +162,7 @@ def between_in_words(certificate: Certificate, verbose: bool) -> list[str]:
     if verdicts.get("structure") is Verdict.HOLDS:
         return [f"{where}both networks are the same code, and equal bit for bit where they ran"]
     if verdicts.get("sections") is Verdict.HOLDS:
-        return ["every section of the second network agrees with one of the first, within rounding"]
+        return ["every section of the second network agrees with one of the first within rounding"]
     if verdicts.get("formula") is Verdict.HOLDS and all(each.verdict is Verdict.HOLDS for each in certificate.between):
         return ["both networks are one formula over a finite ring"]
     return []

@@ -22,7 +22,7 @@ version = cache(metadata.version)  # which reads a file each time
 def circumstances_of(
     original: nn.Module, network: nn.Module, images: Tensor, further: Iterable[tuple[str, str]]
 ) -> dict[str, str]:
-    """The circumstances of a certificate by name: those of the machine, `further` ones, and what reading assumed."""
+    """The circumstances of a certificate by name: the machine's, `further` ones, and assumptions of reading."""
     facts = {**machine(original, images), **dict(further)}
     first, second = assumed_of(original), assumed_of(network)
     parts = [f"the {which} network is {each}" for which, each in (("first", first), ("second", second)) if each]
@@ -32,7 +32,7 @@ def circumstances_of(
 
 
 def machine(original: nn.Module, images: Tensor) -> dict[str, str]:
-    """The circumstances that the machine decides: versions, device, dtypes, arithmetic, kernels."""
+    """The circumstances given by the machine: versions, device, dtypes, arithmetic, kernels."""
     dtypes = sorted({p.dtype for p in original.parameters()}, key=str)
     return {
         "conv2attn": version("conv2attn"),
@@ -53,19 +53,19 @@ def device_name(device: torch.device) -> str:
 
 
 def kernels(images: Tensor) -> str:
-    """The kernels that the convolutions may run by, and the settings that decide."""
+    """The kernels that convolutions may use, and the settings that select them."""
     convolutions, matrices = float32_precisions(images.device.type)
     products = f"fp32_precision {convolutions} of convolutions, {matrices} of products"
     if images.device.type == "cuda":
         return f"cuDNN {torch.backends.cudnn.version()}, {products}"
     library = "oneDNN" if torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled else "native"
-    indirect = indirect_convolution(images) if images.dtype in FORMAT_NAMES else None  # not of ids, nor of 8 bits
+    indirect = indirect_convolution(images) if images.dtype in FORMAT_NAMES else None  # not for ids or 8-bit formats
     return f"{library}, {torch.backends.cpu.get_cpu_capability()}, {products}" + (f" ({indirect})" if indirect else "")
 
 
 @gradual_underflow()
 def arithmetic(dtypes: Iterable[torch.dtype], device: str) -> str:
-    """The measured arithmetic of the engines for these dtypes on the device, which every bound counts."""
+    """The measured arithmetic of the engines for these dtypes on the device, which every bound uses."""
     lines = (
         f"{' and '.join(ENGINES['auto'].rounds_as)}: {worst(arithmetics('auto', dtype, device))}; "
         f"sdpa: {worst(arithmetics('sdpa', dtype, device))}"

@@ -1,7 +1,7 @@
-"""Derives a stored certificate anew, compares the whole document, and asks the formula at another, drawn size.
+"""Derives a stored certificate anew, compares the whole document, and compares the formulas at another, random size.
 
-Nothing in the document is believed but its circumstances (time, machine, versions). Of one that is refuted the kept
-input, where there is one, is run again.
+Nothing in the document is trusted except its circumstances (time, machine, versions). If it is refuted and an input was
+kept, that input is run again.
 """
 
 import secrets
@@ -30,17 +30,17 @@ from conv2attn.verdicts import Strength, Verdict
 MOVED_FILES = "Go to its folder, or name both files: recheck FILE ORIGINAL CONVERTED."
 CIRCUMSTANCES = "circumstances"
 MOST_PIXELS = 32  # a side, of a drawn size
-FIRST_ARGUMENT = "argument 1"  # as `inputs_in` calls it
-BITS_OF_CHANCE = 4  # by which secret primes that are drawn anew may change it
+FIRST_ARGUMENT = "argument 1"  # its name in `inputs_in`
+BITS_OF_CHANCE = 4  # newly drawn primes may change the chance by this much
 
 
 @final
 @dataclass(frozen=True, repr=False)
 class Recheck(Report):
-    """The result for a stored certificate: `wrong` lists contradictions with it, `unknown` what was not decided.
+    """The result for a stored certificate: `wrong` lists contradictions, `unknown` the undecided questions.
 
-    Both networks are one formula of images of these `sizes`, but for a chance of 2^`log2_chance` at each. `shown` says
-    what the kept input of a refutation shows.
+    Both networks are one formula of images of these `sizes`, with an error probability of 2^`log2_chance` for each.
+    `shown` is the difference on the kept input of a refutation.
     """
 
     schema: ClassVar[str] = "conv2attn.recheck/5"
@@ -55,7 +55,7 @@ class Recheck(Report):
 
     @property
     def claim(self) -> str:
-        """What was found out here; empty where nothing was."""
+        """The statement derived here; empty if there is none."""
         if self.log2_chance is None:
             return self.shown
         each = " at each" if len(self.sizes) > 1 else ""
@@ -64,7 +64,7 @@ class Recheck(Report):
 
     @property
     def verdict(self) -> Verdict:
-        """Refuted if anything is wrong, undecided if anything was not derived again, otherwise as stored."""
+        """Refuted if there is a contradiction, undecided if something was not derived again, otherwise as stored."""
         if self.wrong:
             return Verdict.REFUTED
         return Verdict.UNDECIDED if self.unknown else Verdict(self.stored)
@@ -96,7 +96,7 @@ def recheck_certificate(
         derive: derives the certificate of both networks anew.
         kept: the input that shows a refutation, if it was saved: then nothing else is needed to refute again.
     """
-    # A kept input refutes by itself: nothing of the document is believed, so nothing else has to be derived.
+    # A kept input refutes by itself. Nothing in the document is trusted, so nothing else has to be derived.
     if body["verdict"] == Verdict.REFUTED.value and kept is not None and (shown := shown_again(networks, kept)):
         return Recheck(path, body["verdict"], (), shown=shown)
     anew = derive()
@@ -121,12 +121,12 @@ def recheck_certificate(
 
 
 def told_apart(found: Sequence[Identification]) -> str:
-    """Why both networks are not known to be one formula at all sizes; empty where they are."""
-    return next((each.reason or "they are told apart" for each in found if not each.equal), "")
+    """The reason why both networks are not known to be one formula at all sizes; empty if they are."""
+    return next((each.reason or "the formulas differ" for each in found if not each.equal), "")
 
 
 def shown_again(networks: tuple[nn.Module, nn.Module], images: Tensor) -> str:
-    """What an input shows of two networks that are not the same; empty if nothing.
+    """The difference of two networks on an input, in words; empty if there is none.
 
     Raises:
         UsageError: there is not enough memory (C2A202).
@@ -146,12 +146,12 @@ def shown_again(networks: tuple[nn.Module, nn.Module], images: Tensor) -> str:
 
 
 def decided_by_formulas(name: str, strength: Strength | None) -> bool:
-    """Whether a fingerprint decides about a layer: not where a bound decides, and not of a function with any weight."""
+    """Whether a fingerprint decides about a layer: not if a bound does, nor for functions with arbitrary weights."""
     return strength is not Strength.BOUNDED and ":" not in name
 
 
 def with_stored_chance(anew: Certificate, body: Mapping[str, Any]) -> Certificate:
-    """The certificate with the chance of the stored one, where secret primes drawn anew explain the difference."""
+    """The certificate with the stored error probability, if newly drawn primes explain the difference."""
     known = body.get("identified")
     chance = known.get("log2_chance") if isinstance(known, dict) else None
     if anew.identified is None or not isinstance(chance, float):
@@ -162,11 +162,11 @@ def with_stored_chance(anew: Certificate, body: Mapping[str, Any]) -> Certificat
 
 
 def identified_again(networks: tuple[nn.Module, nn.Module], anew: Certificate) -> list[Identification]:
-    """Whether both are one formula at drawn sizes of at most 32 pixels a side, or at the sizes of the certificate.
+    """Whether both are one formula at random sizes of at most 32 pixels a side, or at the certificate's sizes.
 
-    At a drawn size converted layers are evaluated by the engine `dense`, so that their one-hot rows are checked too.
-    Layers whose leak is bounded, and functions, whose bounds and maps are derived anew, are the first's in both.
-    Of networks that are called otherwise than with one image, no size is drawn: their formula is that derived anew.
+    At a random size, converted layers use the engine `dense`, so their one-hot rows are checked too. Layers with a
+    bounded leak, and functions, whose bounds and maps are derived anew, are the first network's in both. For networks
+    with other inputs than one image no random size is drawn: only the formula derived anew is compared.
     """
     numbers = all(each.dtype.startswith(("float", "bfloat")) for each in anew.inputs)
     if not numbers or {each.name for each in anew.inputs} != {FIRST_ARGUMENT}:
@@ -182,11 +182,11 @@ def identified_again(networks: tuple[nn.Module, nn.Module], anew: Certificate) -
 def identified_at(
     size: tuple[int, ...], networks: tuple[nn.Module, nn.Module], names: Collection[str]
 ) -> Identification:
-    """Whether both are one formula at a drawn size no larger than this one, or at this one."""
+    """Whether both are one formula at a random size up to this one, or at this size."""
     first, second = networks
     own = first_weight(first)
     like = torch.empty(0, device="cpu") if own is None else own.detach()
-    # A size that nobody chose shows code that was written for the size of the certificate; a network may refuse it.
+    # A random size detects code that was written for the certificate's size only; a network may refuse it.
     drawn = (size[0], *(min(side, MOST_PIXELS) - secrets.randbelow(4) for side in size[1:]))
     for each in (drawn, size) if min(drawn) > 0 else (size,):
         images = torch.rand(1, *each, device="cpu").to(like)
@@ -200,7 +200,7 @@ def identified_at(
 def tensors_alone(
     networks: tuple[nn.Module, nn.Module], images: Tensor, names: Collection[str]
 ) -> tuple[tuple[nn.Module, nn.Module], Tensor, Collection[str]]:
-    """What `one_formula` is asked: how outputs are packed is no difference, so their tensors alone are compared."""
+    """The arguments of `one_formula`: only the tensors of outputs are compared, however they are packed."""
     matching = match_outputs(*(call(copy_network(each), images).output for each in networks))
     if matching.pairs is None:
         return networks, images, names

@@ -1,4 +1,4 @@
-"""A certificate as one value: its JSON document, and the schema of that, follow from these types."""
+"""A certificate as one value; its JSON document and schema follow from these types."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,8 +19,8 @@ SAME_MAP = (
 )
 SAME_FORMULA = "both networks are one formula in real arithmetic, for all finite inputs"
 SAME_MAP_RUN = "the layers are the same maps, and the networks are equal bit for bit on the inputs that were run,"
-MOVED = "the first"  # what becomes of the input, in the circumstances of a comparison with a moved one
-ROOT = "(root)"  # the label of a network that is a layer
+MOVED = "the first"  # the circumstance that says how the input was moved
+ROOT = "(root)"  # the label of a network that is itself a layer
 WHOLE_NETWORK = "(network)"  # in place of a layer's name
 GRID = {0: (), 1: ("position",), 2: ("row", "column"), 3: ("plane", "row", "column")}
 OUTPUT = {2: ("class",), **{axes + 2: ("channel", *GRID[axes]) for axes in (1, 2, 3)}}
@@ -43,13 +43,12 @@ PartName = Literal[
 
 @final
 class Finding(Part, frozen=True):
-    """The verdict on one part and its strength; for all but `holds`, the rule and a sentence.
+    """The verdict on one part with its strength; unless it holds, with the rule and a sentence.
 
     `structure`: between the layers both are the same code. `formula`: both are one formula over a finite ring.
-    `sections`: between functions that are not linear both agree within rounding.
-    `numbers`: two plain calls, beside what rounding explains. `support`: there was nothing to ask. `modes`: both are in
-    training or both in evaluation mode. `licensed_by` are the claims of proofs/ whose premises were checked where it
-    was made.
+    `sections`: between nonlinear functions both agree within rounding. `numbers`: the difference of two plain calls in
+    units of rounding. `support`: the question is outside what is supported. `modes`: both are in training or both in
+    evaluation mode. `licensed_by` are the claims of proofs/ whose premises were checked where the finding was made.
     """
 
     part: PartName
@@ -67,7 +66,7 @@ def holds(
     sentence: str = "",
     licensed_by: tuple[str, ...] = (),
 ) -> Finding:
-    """A finding that nothing is wrong; the sentence is a warning, if there is one."""
+    """A finding that holds; the sentence is an optional warning."""
     return Finding(part, Verdict.HOLDS, strength, code, sentence, licensed_by)
 
 
@@ -77,12 +76,12 @@ def refuted(part: Any, code: str, sentence: str) -> Finding:
 
 
 def undecided(part: Any, code: str, sentence: str) -> Finding:
-    """A finding that neither answer is known."""
+    """A finding without an answer."""
     return Finding(part, Verdict.UNDECIDED, Strength.PROVED, code, sentence)
 
 
 def unsupported(code: str, sentence: str) -> Finding:
-    """A finding that the question is not one that is answered here."""
+    """A finding that the question is not supported."""
     return Finding("support", Verdict.UNSUPPORTED, Strength.PROVED, code, sentence)
 
 
@@ -100,7 +99,7 @@ class Licences(Part, frozen=True):
 
 @final
 class Row(Part, frozen=True):
-    """One layer. `max_error` was measured on inputs up to `input_range`; `bound` holds for all of that range.
+    """One layer. `max_error` was measured on inputs up to `input_range`; `bound` holds for the whole range.
 
     `findings` are those of its parts; the worst decides. `memory_saved` counts the bytes of the dense attention of one
     image. `leak` is the largest off-target mass of a head. A `skipped` row was left out on request and does not count.
@@ -125,22 +124,22 @@ class Row(Part, frozen=True):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of its parts."""
+        """The worst verdict of its parts."""
         return worst_verdict(finding.verdict for finding in self.findings)
 
     @property
     def strength(self) -> Strength | None:
-        """The strength of the claim for all inputs: that of the weakest part, what was measured apart."""
+        """The strength of the claim for all inputs: that of the weakest part, measurements excluded."""
         parts = [finding.strength for finding in self.findings if finding.part not in ("measured", "support")]
         return weakest_strength(parts) if parts and not self.skipped else None
 
     def part(self, name: str) -> Finding | None:
-        """The finding of a part, if it was asked."""
+        """The finding of a part, if there is one."""
         return next((finding for finding in self.findings if finding.part == name), None)
 
 
 def unsupported_row(name: str, signature: str, error: Conv2AttnError) -> Row:
-    """The row of a layer that is refused; the name that reports print before it is not in its sentence as well."""
+    """The row of a refused layer, without the layer's name in its sentence, since reports print it before."""
     return Row(name, signature, (unsupported(error.code, error.found.removeprefix(f"{name}: ")),))
 
 
@@ -168,7 +167,7 @@ class Gap(Part, frozen=True):
 
 @final
 class Outputs(Part, frozen=True):
-    """The outputs of both networks on some images: measured, not bounded.
+    """The outputs of both networks on some images: measurements without a bound.
 
     `stable` counts the images whose two largest classes are further apart than both outputs' differences on them;
     `gaps` are the widest gaps, one for each tensor of the output.
@@ -186,15 +185,15 @@ class Outputs(Part, frozen=True):
 
 @final
 class Counterexample(Part, frozen=True, eq=False):
-    """An input on which two layers, or both networks, differ at `place`, and by how much.
+    """An input on which two layers, or both networks, differ at `place`, and the difference.
 
-    Of a layer (`part` is empty) the place is an output channel and the coordinates of a query, and the input an image
-    without a batch. Of the networks `part` says what is shown: outputs that are not the same in kind (`told`) or in
-    number; `index` is the number of the image among those given.
+    For a layer (`part` is empty) the place is an output channel and the coordinates of a query, and the input an image
+    without a batch. For the networks, `part` says what differs: the kind of outputs (`told`) or their numbers; `index`
+    is the number of the image among those passed.
 
-    `allowed` is what may differ there by rounding; None where nothing is known. `exact` is the
-    difference in exact arithmetic, where the computed one does not exceed what is allowed and it is known. `count`
-    numbers differ by more than is allowed. The input itself is saved apart.
+    `allowed` is the difference that rounding explains there; None if unknown. `exact` is the difference in exact
+    arithmetic, if it is known and the computed one does not exceed `allowed`. `count` numbers differ by more than
+    `allowed`. The input itself is saved separately.
     """
 
     layer: str
@@ -214,7 +213,7 @@ class Counterexample(Part, frozen=True, eq=False):
     @property
     def axes(self) -> dict[str, int]:
         """The place, its axes named."""
-        if self.output:  # of one image, whose number says nothing
+        if self.output:  # one image, whose index is irrelevant
             return dict(list(zip(axis_names(len(self.place)), self.place, strict=True))[1:])
         names = ("output channel", *GRID.get(len(self.place) - 1, ())) if self.place else ()
         return dict(zip(names, self.place, strict=False))
@@ -227,12 +226,12 @@ class Counterexample(Part, frozen=True, eq=False):
 
     @property
     def exceeds(self) -> bool:
-        """Whether the difference as computed is more than may be."""
+        """Whether the computed difference exceeds what rounding explains."""
         return self.allowed is not None and self.difference > self.allowed
 
     @property
     def shows(self) -> bool:
-        """Whether it refutes: by the numbers as computed, by the exact ones, or by what is not the same in kind."""
+        """Whether it refutes: by the computed numbers, by the exact ones, or by a difference in kind."""
         return self.exceeds or bool(self.exact) or bool(self.told)
 
     @property
@@ -258,8 +257,7 @@ class Counterexample(Part, frozen=True, eq=False):
 
 @final
 class State(Part, frozen=True):
-    """The state of the networks while they were compared: mode, dtypes, device, sizes, modes of gradients that were
-    tried, and threads."""
+    """The state of the networks during the comparison: mode, dtypes, device, sizes, modes of gradients, and threads."""
 
     mode: Literal["evaluation", "training", "mixed"] = "evaluation"
     dtypes: tuple[str, ...] = ()
@@ -277,7 +275,7 @@ class State(Part, frozen=True):
 
 @final
 class Identified(Part, frozen=True):
-    """Two networks that are one formula: the chance that they are not, and the numbers that it follows from.
+    """Two networks that are one formula: the error probability, and the numbers from which it follows.
 
     At most 2^`log2_chance`, from `values` compared, `degree` and `height` between two levels of oracles, and `primes`.
     """
@@ -306,14 +304,14 @@ class Rounded(Part, frozen=True):
     ratio: Number = 0.0
 
     def in_words(self) -> str:
-        """The claim, with what it does not see."""
+        """The claim, with its limits."""
         return (
             f"on inputs of {in_words(self.sizes)}, with these integers, booleans, Python numbers and masks (inputs of "
             "only 0, 1 and large negative numbers), the outputs come from the same functions; between them every "
             "section agreed, in exact arithmetic on random numbers, within "
-            f"{self.units:.2g} units of rounding of 2^{self.log2_unit} ({LIMIT:g} allowed). Not seen: stored numbers "
-            "lost beside larger ones, numbers that never win a maximum in the sample, what rounding itself does, what "
-            "is kept from one call to the next. A sample, not a proof. The plain outputs differ by "
+            f"{self.units:.2g} units of rounding of 2^{self.log2_unit} ({LIMIT:g} allowed). Not covered: stored "
+            "numbers lost beside larger ones, numbers that never win a maximum in the sample, effects of rounding "
+            "itself, state kept from one call to the next. A sample, not a proof. The plain outputs differ by "
             f"{self.ratio:.2g} of rounding"
         )
 
@@ -330,11 +328,11 @@ class CallInput(Part, frozen=True):
 
 @final
 class Certificate(Result, frozen=True, eq=False):
-    """Whether the second network computes the first: two plain calls refute, the weakest strength counts.
+    """Whether the second network computes the first. Two plain calls can refute; the weakest strength decides.
 
-    `between` are the findings on what stands between the layers and on the outputs. `claim` says what is certified, and
-    is empty unless that holds. `counterexamples` are inputs that show what is refuted. `place` is the first section in
-    which the networks part, where one was found. `inputs` are those of the plain calls, random ones drawn from `seed`.
+    `between` are the findings on the code between the layers and on the outputs. `claim` is the certified statement,
+    empty unless it holds. `counterexamples` are inputs that refute. `place` is the first section in which the networks
+    differ, if found. `inputs` are those of the plain calls; random ones are drawn from `seed`.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("claim", "exit_code", "strength", "verdict")
@@ -355,9 +353,9 @@ class Certificate(Result, frozen=True, eq=False):
 
     @property
     def verdict(self) -> Verdict:
-        """That of the network: the worst of its findings and rows, but a refuted row leaves it undecided.
+        """The verdict on the network: the worst of its findings and rows, but a refuted row leaves it undecided.
 
-        Layers may differ and the networks compute the same; only a network that is one layer is its row.
+        Layers may differ while the networks compute the same; only for a network that is one layer does its row decide.
         """
         verdicts = [Verdict.UNDECIDED if row in self.rows_refuted else row.verdict for row in self.counted]
         verdicts += [finding.verdict for finding in self.between]
@@ -370,8 +368,9 @@ class Certificate(Result, frozen=True, eq=False):
 
     @property
     def strength(self) -> Strength:
-        """That of the finding that decides: what refutes, or else the weakest of all that holds; where nothing decides,
-        no more than that these inputs were run."""
+        """The strength of the finding that decides: the refuting one, or the weakest of all that hold.
+
+        If nothing decides, it only says that these inputs were run."""
         if self.verdict is Verdict.REFUTED:
             findings = [*self.between, *(finding for row in self.counted for finding in row.findings)]
             return next(finding.strength for finding in findings if finding.verdict is Verdict.REFUTED)
@@ -403,12 +402,12 @@ class Certificate(Result, frozen=True, eq=False):
             formula = f"{SAME_FORMULA} of {sizes}, {self.identified.mode}{self.limits}, but for {chance}"
             return "; ".join([f"{formula}{of}", *self.beside_formulas(mode)])
         elsewhere = f"; at other sizes than {in_words(self.state.sizes)}, if their own code does the same there"
-        # A layer alone has no code around it that could ask for the size.
+        # A single layer has no code around it that could depend on the size.
         alone = [row.name for row in self.rows] == [ROOT]
         return f"{SAME_MAP}, {mode}{self.limits}{of}{elsewhere * bool(self.state.sizes and not alone)}"
 
     def beside_formulas(self, mode: str) -> Iterator[str]:
-        """What holds of the sizes and the modes of gradients in which formulas were not compared."""
+        """The statements for sizes and modes of gradients at which formulas were not compared."""
         identified = self.identified.sizes if self.identified else ()
         if others := [size for size in self.state.sizes if size not in {each[1:] for each in identified}]:
             yield f"{SAME_MAP_RUN} of {in_words(others)}, {mode}"
@@ -418,22 +417,22 @@ class Certificate(Result, frozen=True, eq=False):
 
     @property
     def counted(self) -> tuple[Row, ...]:
-        """The rows that count."""
+        """The rows that are not skipped."""
         return tuple(row for row in self.rows if not row.skipped)
 
     @property
     def input_shown(self) -> Tensor | None:
-        """An image (channels, *sides) of the networks that shows what is refuted, if there is one."""
+        """An image (channels, *sides) on which the networks differ, if there is one."""
         images = (each.image for each in self.counterexamples if each.part or each.layer == ROOT)
         return next(images, None)
 
     def __bool__(self) -> bool:
-        """Whether it holds; an undecided certificate is not true."""
+        """Whether it holds; an undecided certificate is false."""
         return self.verdict is Verdict.HOLDS
 
 
 def with_names(sentence: str, first: str, second: str) -> str:
-    """A sentence with the names by which a caller knows the two networks.
+    """A sentence with the names that the caller uses for the two networks.
 
     >>> with_names("the second network does not run where the first network does", "a.pt", "b.pt")
     'b.pt does not run where a.pt does'

@@ -10,9 +10,9 @@ from conv2attn.verdicts import Strength, weakest_strength, worst_verdict
 
 
 def at_all_sizes(certificates: Sequence[Certificate]) -> Certificate:
-    """The certificate that holds where all of them do: the worst row of each layer, and every finding.
+    """The certificate that holds if all of them do: the worst row of each layer, and every finding.
 
-    What was measured is that of the first; a sentence on another names its size.
+    Measurements are those of the first; a sentence on another size names that size.
     """
     first, *others = certificates
     between = list(first.between)
@@ -57,7 +57,7 @@ def worst_rows(certificates: Iterable[Certificate]) -> Iterable[Row]:
 
 
 def all_identified(every: Sequence[Identified]) -> Identified:
-    """Formulas at several sizes as one finding: at most the sum of the chances, and the largest of each count."""
+    """Formulas at several sizes as one finding: the sum of the error probabilities, and the largest of each count."""
     return replace(
         every[0],
         log2_chance=float(np.logaddexp2.reduce([each.log2_chance for each in every])),

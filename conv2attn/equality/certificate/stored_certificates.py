@@ -1,4 +1,4 @@
-"""Certificates as files hold them: read without doubled keys, and compared with others field by field."""
+"""Reads stored certificates without duplicate keys, and compares them with others field by field."""
 
 import json
 from collections.abc import Iterator
@@ -30,11 +30,11 @@ CHARACTERS_SHOWN = 60  # characters of a value in a sentence
 
 
 def read_certificate(path: str) -> dict[str, Any]:
-    """The document in a file, which names the command that wrote it, two files and their hashes.
+    """The document in a file, with the command that wrote it, two file names and their hashes.
 
     Raises:
-        CheckpointError: it is not there (C2A301).
-        UsageError: it is no certificate of two files (C2A303).
+        CheckpointError: the file does not exist (C2A301).
+        UsageError: it is not a certificate of two files (C2A303).
     """
     if not is_regular(path):
         raise CheckpointError("C2A301", f"{path[-80:]} is not a regular file", "Pass the path of a file.")
@@ -44,21 +44,21 @@ def read_certificate(path: str) -> dict[str, Any]:
         named = all(isinstance(each, str) for each in circumstances) and isinstance(body["rows"], list)
         Verdict(body["verdict"])
     except (OSError, RecursionError, LookupError, TypeError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not the JSON of one"
-        raise UsageError("C2A303", f"{path} is no certificate of two files: {why}", WRITE) from error
+        why = error.strerror if isinstance(error, OSError) else "it is not the JSON of a certificate"
+        raise UsageError("C2A303", f"{path} is not a certificate of two files: {why}", WRITE) from error
     if not named:
-        raise UsageError("C2A303", f"{path} is no certificate of two files: it names none", WRITE)
+        raise UsageError("C2A303", f"{path} is not a certificate of two files: it names none", WRITE)
     return dict(body)
 
 
 def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A mapping of JSON in which no key comes twice.
+    """A JSON mapping without duplicate keys.
 
     Raises:
-        ValueError: one does.
+        ValueError: a key occurs twice.
     """
     if len(dict(pairs)) < len(pairs):
-        raise ValueError("a key comes twice")
+        raise ValueError("a key occurs twice")
     return dict(pairs)
 
 
@@ -72,10 +72,10 @@ class Objection:
 
 
 def compare_documents(stored: Any, anew: Any, path: str = "", *, here: bool = False) -> Iterator[Objection]:
-    """The fields of two documents that differ; those that measurements or another machine may change are not sure.
+    """The fields in which two documents differ; not sure for fields that measurements or another machine may change.
 
     Args:
-        here: whether both are of machines and versions alike: a bound is then a function of the networks.
+        here: whether both are from equal machines and versions: then a bound depends on the networks alone.
     """
     if isinstance(stored, dict) and isinstance(anew, dict):
         for key in dict.fromkeys((*anew, *stored)):
@@ -94,7 +94,7 @@ def compare_documents(stored: Any, anew: Any, path: str = "", *, here: bool = Fa
 
 
 def is_regular(path: str, *, folder: bool = False) -> bool:
-    """Whether a path names a regular file, or a folder: not a FIFO or device, nor a name that no file can have."""
+    """Whether a path names a regular file or a folder, not a FIFO, a device, or an invalid name."""
     try:
         return Path(path).is_file() or (folder and Path(path).is_dir())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Are two networks the same formula? Evaluated once over secret prime fields, on tensors without memory."""
+"""Decides whether two networks are the same formula, by evaluating each once over secret prime fields."""
 
 from conv2attn.equality.fingerprint.chance import PREMISE, log2_chance, primes_needed
 from conv2attn.equality.fingerprint.evaluation import fingerprint, same_outputs

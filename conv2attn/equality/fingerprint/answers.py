@@ -1,9 +1,9 @@
-"""What operators returned already: of two networks the second asks much that the first has asked.
+"""A cache of operator results: the second network repeats many computations of the first.
 
-A rule reads the arguments of an operator, and of its operands the residues, the marks, the signs and whether they are
-finite. So one question has one answer, and nothing is compared less: values of oracles count each time they are asked
-for. Operands are kept as hashes of all their numbers, whatever their strides. Of a product by a constant each column is
-a question: timm cuts queries, keys and values from one product, and transformers has three.
+A rule reads an operator's arguments, and the residues, marks, signs and finiteness of its operands. Equal inputs
+therefore give equal results, and the comparison stays complete: oracle values count each time they are used. Operands
+are identified by hashes of all their numbers, whatever their strides. For a product by a constant each column is cached
+separately: timm cuts queries, keys and values from one product, and transformers has three.
 """
 
 import hashlib
@@ -22,16 +22,16 @@ from conv2attn.equality.twins.bits import bytes_of
 from conv2attn.torch_internals import tree_leaves, tree_map
 
 MOST_HELD = 3 << 27
-"""Residues that are held: 1.5 GiB. Later questions are answered anew."""
+"""Most residues in the cache: 1.5 GiB. Later results are not cached."""
 CHEAP = {"add", "sub", "mul", "neg", "var_mean", "clone", "_to_copy", "copy", "rsub", "addcmul", "lerp", "addmm", "mm"}
-"""Operators that take less time than the hashes of their operands, or less than their results are worth in memory; and
-products, whose columns are held."""
+"""Operators not cached: too cheap to hash for, or with large results; and products, cached by column instead.
+"""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Made:
-    """A new tensor of an answer, and what is noted of its origins."""
+    """A new tensor of a cached result, and its noted origins."""
 
     residues: Residues
     dtype: torch.dtype
@@ -40,7 +40,7 @@ class Made:
     origins: list[Any]
 
     def anew(self, run: Any, like: Tensor | None) -> FieldTensor:
-        """The tensor in a store of its own, to which a network may write; laid out as `like`, or as it was."""
+        """The tensor in a new store, to which a network may write; laid out as `like`, or as before."""
         run.field.origins.renew(self.origins)
         there = FieldTensor(run, Store(self.dtype, residues=self.residues), self.size, self.stride)
         return there if like is None else run.numbers.fresh(like, run.numbers.residues(there))
@@ -49,13 +49,13 @@ class Made:
 @final
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What an operator returned.
+    """The cached result of an operator.
 
     Args:
-        made: its tensors.
-        count: how many values of oracles it took.
-        operands: what bounds the chance, of each operand.
-        strides: of the operands.
+        made: its new tensors.
+        count: number of oracle values it used.
+        operands: for each operand, the bounds that determine the error probability.
+        strides: strides of the operands.
     """
 
     made: Any
@@ -64,7 +64,7 @@ class Answer:
     strides: list[tuple[int, ...]]
 
     def serves(self, operands: list[tuple[float, ...]]) -> bool:
-        """Whether what is said of the result is true for these operands too: none has a larger degree or height."""
+        """Whether the bounds of the result also hold for these operands: none has a larger degree or height."""
         pairs = zip(self.operands, operands, strict=True)
         return all(
             ours % theirs == 0 and all(x >= y for x, y in zip(a, b, strict=True)) for (ours, *a), (theirs, *b) in pairs
@@ -73,7 +73,7 @@ class Answer:
 
 @final
 class Answers:
-    """The answers of one field, for both networks."""
+    """The cached results of one field, for both networks."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}
@@ -82,12 +82,12 @@ class Answers:
         self.room = MOST_HELD
 
     def product(self, run: Any, tokens: FieldTensor, weight: Tensor, anew: Callable[[], Tensor]) -> Tensor:
-        """The residues of the product of tokens by a matrix of constants: `anew` unless all its columns are held.
+        """The residues of the product of tokens by a matrix of constants: `anew` computes those not in the cache.
 
         Args:
             anew: computes them, (k, tokens, columns).
         """
-        if not run.field.count:  # nothing is computed
+        if not run.field.count:  # counting only
             return anew()
         numbers = memoryview(bytes_of(weight.mT).numpy())  # type: ignore[arg-type]
         step = max(1, weight.shape[0] * weight.element_size())
@@ -99,7 +99,7 @@ class Answers:
                 self.room -= values.numel()
                 held.update({each: (values, place) for place, each in enumerate(hashes)})
             return values
-        # Columns that lie side by side are one slice, as those of a product that was cut in three.
+        # Adjacent columns are one slice, as in a product that was cut in three.
         runs = groupby(enumerate(map(held.__getitem__, hashes)), lambda each: (id(each[1][0]), each[1][1] - each[0]))
         parts = [[entry for _, entry in run] for _, run in runs]
         slices = [part[0][0][..., part[0][1] : part[-1][1] + 1] for part in parts]
@@ -109,9 +109,9 @@ class Answers:
         """What an operator returns: as before where it was asked before, else `anew`.
 
         Args:
-            form: gives the result without numbers, as torch lays it out.
+            form: returns the result without numbers, in torch's layout.
         """
-        # Of an operator that is made of others the whole is held.
+        # An operator composed of others is cached as a whole.
         if base in CHEAP or self.room <= 0 or run.depth:
             return anew()
         leaves = [each for each in tree_leaves(arguments) if isinstance(each, Tensor)]
@@ -123,8 +123,8 @@ class Answers:
             parts = tree_leaves(answer.made)
             laid = [None for _ in parts] if answer.strides == strides else tree_leaves(form())
             if all(like is None or like.size() == each.size for like, each in zip(laid, parts, strict=True)):
-                # The chance counts pairs of values, so those that this network asks again count again, though nothing
-                # is computed.
+                # The error probability counts pairs of values, so repeated values of this network count again, although
+                # nothing is computed.
                 field.oracle_values += answer.count
                 layouts = iter(laid)
                 return tree_map(lambda each: each.anew(run, next(layouts)), answer.made)
@@ -141,8 +141,9 @@ class Answers:
         return out
 
     def question(self, run: Any, operator: str, arguments: Any) -> str:
-        """An operator and its arguments in words: numbers by hashes, and which operands are one."""
-        # x * x is known not to be negative, and x * y of equal numbers is not: which operands are one is asked too.
+        """The cache key of an operator and its arguments: numbers by hashes, and which operands are identical."""
+        # x * x is known to be non-negative, but x * y of equal numbers is not: the key includes which operands are
+        # identical.
         views = list[Any]()
 
         def in_words(value: Any) -> Any:
@@ -157,10 +158,10 @@ class Answers:
         return f"{operator} {tree_map(in_words, arguments)}"
 
     def hash_of(self, run: Any, tensor: FieldTensor) -> str:
-        """A hash of the residues of a view, of its marks, and of what rules ask of its numbers."""
+        """A hash of the residues of a view, of its marks, and of the properties that rules read."""
         stored = tensor.field_store.residues
         assert stored is not None
-        # A write makes new residues, so those of a store never change.
+        # A write creates new residues, so those of a store never change.
         hashes = self.hashes.setdefault(stored, {})
         if tensor.field_view not in hashes:
             view = run.numbers.residues(tensor)
@@ -172,14 +173,14 @@ class Answers:
 
 
 def bounds_of(tensor: FieldTensor) -> tuple[float, ...]:
-    """What bounds the chance of a wrong answer, of the numbers of a tensor."""
+    """The bounds of a tensor's numbers that determine the error probability."""
     numbers = tensor.field_store.residues
     assert numbers is not None
     return numbers.odd_divisor, numbers.degree, numbers.size_bits, numbers.halvings
 
 
 def made_of(run: Any, tensor: FieldTensor) -> Made:
-    """A new tensor as a part of an answer."""
+    """A new tensor as a part of a cached result."""
     numbers = tensor.field_store.residues
     assert numbers is not None
     return Made(numbers, tensor.dtype, *tensor.field_view[:2], run.field.origins.about(numbers))

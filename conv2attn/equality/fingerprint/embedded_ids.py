@@ -1,9 +1,8 @@
-"""Networks as they are called as networks of one tensor of numbers: fixed inputs stay, the others are its parts.
+"""Rewrites calls of networks as calls with one tensor of numbers: fixed inputs stay, the others are its parts.
 
 An example: a decoder called with 5 rows, 7 rows and a mask becomes a network of 12 rows of numbers; the mask is fixed.
 BERT on the ids (5, 17, 42) becomes a network of 3 rows of numbers, those of its first embedding. Its positions, masks
-and everything else that it reads off the ids stay as they are, and the formula is one of all embeddings of tokens at
-these places.
+and other functions of the ids stay fixed, and the formula is one in the embeddings of the tokens at these places.
 """
 
 from collections.abc import Sequence
@@ -22,11 +21,11 @@ AsNumbers = tuple[tuple[nn.Module, nn.Module], Tensor, tuple[tuple[int, ...], ..
 
 @final
 class Embedded(nn.Module):
-    """A network called with fixed inputs, whose first embedding returns the rows that it is given.
+    """A network called with fixed inputs, whose first embedding returns given rows.
 
     Args:
         network: a copy, which is changed.
-        name: of the embedding.
+        name: name of the embedding.
     """
 
     def __init__(self, network: nn.Module, name: str, inputs: Inputs):
@@ -36,7 +35,7 @@ class Embedded(nn.Module):
         self.network, self.training = network, network.training
 
     def put_in(self, *_: Any) -> Tensor:
-        """The rows, once for a call of the network, in place of those that the embedding returns."""
+        """The given rows, once per call of the network, instead of those that the embedding returns."""
         return self.rows.pop()
 
     def forward(self, rows: Tensor) -> Any:
@@ -49,7 +48,7 @@ class Embedded(nn.Module):
 
 
 def embedding_of_ids(network: nn.Module, inputs: Inputs, ids: Tensor) -> str:
-    """The name of the embedding that reads the ids, once a call; empty where there is no single one."""
+    """The name of the only embedding that reads the ids, once per call; empty if there is no single one."""
     copy, calls = copy_network(network), list[tuple[str, bool]]()
 
     def record(name: str) -> Any:
@@ -60,19 +59,19 @@ def embedding_of_ids(network: nn.Module, inputs: Inputs, ids: Tensor) -> str:
         return hook
 
     for name, module in copy.named_modules():
-        # With max_norm a call rewrites rows of the weight, so that the rows put in would not be those it returns.
+        # With max_norm a call rewrites rows of the weight, so the given rows would not be those it returns.
         if type(module) is nn.Embedding and module.max_norm is None and name:
             module.register_forward_hook(record(name))
     positional, named = arguments(inputs)
     with torch.no_grad():
         copy(*positional, **named)
-    # Rows are put in once a call, so an embedding that is read twice would find none the second time.
+    # Rows are replaced once per call, so an embedding that is read twice would have none the second time.
     reading = [name for name, same in calls if same]
     return reading[0] if reading and [name for name, _ in calls].count(reading[0]) == 1 else ""
 
 
 def of_embeddings(networks: tuple[nn.Module, nn.Module], specimen: Specimen) -> AsNumbers | str:
-    """Both as networks of rows of numbers, the rows of the ids of the specimen, and its size; or why not, in words."""
+    """Both networks as functions of rows of numbers, the rows for these ids, and their size; or the reason why not."""
     embedded, tables = list[nn.Module](), list[Tensor]()
     for which, network in zip(("first", "second"), networks, strict=True):
         name = embedding_of_ids(network, specimen.inputs, specimen.main)
@@ -89,12 +88,12 @@ def of_embeddings(networks: tuple[nn.Module, nn.Module], specimen: Specimen) -> 
 
 @final
 class OfNumbers(nn.Module):
-    """A network called with fixed inputs and with the parts of one row of numbers in place of its variables."""
+    """A network called with fixed inputs, whose variables are the parts of one row of numbers."""
 
     def __init__(self, network: nn.Module, inputs: Inputs, variables: Sequence[Tensor]):
         super().__init__()
         self.network, self.training, self.arguments = network, network.training, arguments(inputs)
-        # By number and not by identity: a copy of this module has other tensors.
+        # By index and not by identity: a copy of this module has other tensors.
         leaves = tree_leaves(self.arguments)
         self.parts = [next((n for n, each in enumerate(variables) if each is leaf), None) for leaf in leaves]
         self.shapes = [each.shape for each in variables]
@@ -103,7 +102,7 @@ class OfNumbers(nn.Module):
         """The output of the network for these numbers."""
         rows = numbers.split([shape.numel() for shape in self.shapes])
         variables = [row.view(shape) for row, shape in zip(rows, self.shapes, strict=True)]
-        # What is fixed is cloned, as the network may write into it.
+        # Fixed inputs are cloned, since the network may write into them.
         leaves, form = tree_flatten(tree_map_only(Tensor, Tensor.clone, self.arguments))
         leaves = [each if part is None else variables[part] for each, part in zip(leaves, self.parts, strict=True)]
         positional, named = tree_unflatten(leaves, form)
@@ -111,9 +110,9 @@ class OfNumbers(nn.Module):
 
 
 def of_numbers(networks: tuple[nn.Module, nn.Module], specimen: Specimen) -> AsNumbers | str:
-    """Both as networks of one tensor, that tensor, and the sizes of the inputs that it holds; or why not, in words.
+    """Both networks as functions of one tensor, that tensor, and the sizes of its inputs; or the reason why not.
 
-    The variables are the main input and all others of floating-point numbers that are no masks.
+    The variables are the main input and all other floating-point inputs that are not masks.
     """
     if isinstance(specimen.inputs, Tensor):
         return networks, specimen.main, (tuple(specimen.main.shape),)

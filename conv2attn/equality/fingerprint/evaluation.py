@@ -1,7 +1,7 @@
-"""The outputs of a network over a field: a plain call with real numbers first, and then the same call with residues.
+"""The outputs of a network over a field: first a plain call with real numbers, then the same call with residues.
 
-An example: of `torch.square` and an input of 3 numbers, the plain call leaves one operator in its trace, `aten.pow`.
-The run over the field must call it too, and returns the squares of the residues of the input, modulo each prime.
+An example: for `torch.square` and an input of 3 numbers, the trace of the plain call has one operator, `aten.pow`. The
+run over the field must call it too, and it returns the squares of the residues of the input, modulo each prime.
 """
 
 import math
@@ -28,12 +28,12 @@ class PlainRun:
     """A call of a network with real numbers, which its run over a field must repeat.
 
     Args:
-        state: of the network before; see `network_state`.
+        state: state of the network before the call; see `network_state`.
         form: the structure of the outputs; see `state.taken_apart`.
         outputs: their tensors.
         image: the input after the call, to which the code may have written.
         log: the operators, in their order; see `trace`.
-        references: of each output, its storage and form in that log.
+        references: for each output, its storage and form in that log.
     """
 
     state: dict[int, Any]
@@ -45,12 +45,12 @@ class PlainRun:
 
 
 def plain_run(network: Network, images: Tensor, before: tuple[Any, list[Tensor]] | None = None) -> PlainRun:
-    """Calls a network with real numbers, its operators written down; it must return what another call returns.
+    """Calls a network with real numbers and records its operators; the outputs must equal those of another plain call.
 
     Args:
-        before: what that call returned; by default it is made first.
+        before: the outputs of that call; by default it is made here.
     Raises:
-        Undecided: it raises, its operators cannot be written down, or both calls return different numbers.
+        Undecided: the network raises, its operators cannot be recorded, or the calls return different numbers.
     """
     state, outputs = network_state(network), list[Tensor]()
     image, log = images.clone(), Log()
@@ -68,12 +68,12 @@ def plain_run(network: Network, images: Tensor, before: tuple[Any, list[Tensor]]
         raise Undecided(error_in_words(error)) from error
     same = again == form and forms(alone) == forms(outputs)
     if not same or not alike(alone, [each.detach() for each in outputs]):
-        raise Undecided("two plain calls are not the same")
+        raise Undecided("two plain calls return different results")
     return PlainRun(state, form, outputs, image, log.trace.log, references)
 
 
 def error_in_words(error: Exception) -> str:
-    """An error of a network in words."""
+    """An error raised by a network, in words."""
     return f"the network raises {type(error).__name__}: {str(error)[:80]}"
 
 
@@ -83,13 +83,13 @@ def fingerprint(
     """The structure of the outputs, and the residues of the outputs and of the input after the call.
 
     Args:
-        plain: the plain run that this one repeats; by default it is made first.
+        plain: the plain run to repeat; by default it is made here.
     Raises:
-        Undecided: an operator has no sound rule, or the code does not do what it does with real numbers.
+        Undecided: an operator has no sound rule, or the code behaves differently than with real numbers.
     """
     plain = plain or plain_run(network, images)
-    # In half precision rounding is a part of what is computed and no small error, so no arithmetic narrower than
-    # float32 counts as exact: its results are oracles of their dtype.
+    # In half precision rounding is part of the function and no small error. So arithmetic narrower than float32 never
+    # counts as exact: its results are oracles of their dtype.
     single = torch.finfo(images.dtype).eps <= torch.finfo(torch.float32).eps
     run = Run(field, images.dtype if single else torch.float32, plain.log)
     like = torch.empty_strided(images.size(), images.stride(), dtype=images.dtype, device="meta")
@@ -102,7 +102,7 @@ def fingerprint(
         raise Undecided(run.failures[0] if run.failures else error_in_words(error)) from error
     if run.failures:
         raise Undecided(run.failures[0])
-    # Code that notices tensors without memory may return early, and two networks that do so would agree.
+    # Code that detects tensors without memory may return early, and two networks that do so would agree.
     if len(run.trace.log) != len(run.plan):
         missing = spoken(run.plan[len(run.trace.log)][0])
         raise Undecided(f"the network stops before {missing}, which it calls in a plain run")
@@ -110,7 +110,7 @@ def fingerprint(
         raise Undecided("the network changes itself")
     leaves: list[Tensor] = []
     if taken_apart(output, leaves) != plain.form or forms(leaves) != forms(plain.outputs):
-        raise Undecided("outputs of another form than with real numbers")
+        raise Undecided("outputs of another structure than with real numbers")
     values = residues_of(run, plain, leaves, image)
     field.note(*values)
     field.oracle_values += sum(math.prod(each.shape) for each in values)
@@ -121,25 +121,25 @@ def residues_of(run: Run, plain: PlainRun, outputs: list[Tensor], image: Tensor)
     """The residues of the outputs and of the input after a run.
 
     Raises:
-        Undecided: an output is another one than in the plain run, or a constant that is not the same.
+        Undecided: an output is another tensor, or another constant, than in the plain run.
     """
     values = []
     with DisableTorchFunctionSubclass():
-        # Outputs must be the same results of the same operators: equal residues of another tensor would say nothing.
+        # Outputs must be the same results of the same operators: equal residues of other tensors would prove nothing.
         if [run.trace.reference(each) for each in outputs] != plain.references:
             raise Undecided("other outputs than with real numbers")
         for each, real in zip((*outputs, image), (*plain.outputs, plain.image), strict=True):
             if run.numbers.depends(each):
                 values.append(run.numbers.residues(each))  # type: ignore[arg-type]
             elif not alike(run.numbers.real(each).detach(), real.detach()):
-                raise Undecided("constants that are not the same with real numbers")
+                raise Undecided("constants that differ from those with real numbers")
             else:
                 values.append(run.field.encode(run.numbers.real(each)))
     return values
 
 
 def forms(tensors: list[Tensor]) -> list[Any]:
-    """Dtypes and shapes."""
+    """The dtypes and shapes of tensors."""
     return [(each.dtype, tuple(each.shape)) for each in tensors]
 
 
@@ -147,7 +147,7 @@ def same_outputs(first: tuple[Any, list[Residues]], second: tuple[Any, list[Resi
     """Whether structure and residues agree.
 
     Raises:
-        Undecided: they do, and some output is not finite.
+        Undecided: they agree, but some output is not finite.
     """
     if first[0] != second[0]:
         return False
@@ -158,7 +158,7 @@ def same_outputs(first: tuple[Any, list[Residues]], second: tuple[Any, list[Resi
             return False
         if not torch.equal(a.values, b.values):
             return False
-    # Last, since networks that differ elsewhere are told apart whatever is not finite here.
+    # Checked last: a difference elsewhere decides even if some outputs are not finite.
     if any(each.mark is not None for each in first[1]):
         raise Undecided("outputs that are not finite")
     return True

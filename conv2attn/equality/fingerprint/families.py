@@ -1,13 +1,13 @@
-"""Families of torch's operators by what they do with numbers: view, move, compute, or read what is not sound.
+"""Families of torch's operators by their effect on numbers: view, move, compute, or read unsoundly.
 
-An operator that is in no family and has no rule is undecided by its name.
+An operator in no family and without a rule leaves the answer undecided, and is named.
 """
 
 TEMPLATES = {
     *("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "empty_like", "new_empty"),
     "new_empty_strided",
 }
-"""They ask a tensor for its shape only."""
+"""Operators that read only the shape of a tensor."""
 VIEWS = {
     *("view", "as_strided", "permute", "transpose", "select", "slice", "expand", "unsqueeze", "squeeze", "split"),
     *("split_with_sizes", "unbind", "diagonal", "unfold", "detach", "alias", "_reshape_alias", "t", "lift_fresh"),
@@ -34,20 +34,21 @@ MOVES: dict[str, tuple[str, ...]] = {
     "index_copy": ("self", "source"),
     "embedding": ("weight",),
 }
-"""They move numbers: which arguments hold those; the others are constants."""
+"""Operators that move numbers, with the arguments that hold them; other arguments are constants."""
 DECOMPOSED = {
     *("native_layer_norm", "native_group_norm", "_fused_rms_norm", "baddbmm", "addmv", "mv", "dot", "addcmul"),
     *("addcdiv", "gelu", "glu", "silu", "hardtanh", "hardsigmoid", "hardswish", "lerp", "rsub"),
     *("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d"),
 }
-"""They are read as what torch says that they are made of: the rules of those operators hold for them."""
+"""Operators that torch decomposes into others, whose rules then apply."""
 WHOLE = {
     *("argmax", "argmin", "sort", "topk", "kthvalue", "median", "cumprod", "prod", "_cdist_forward", "_trilinear"),
     *("grid_sampler_2d", "grid_sampler_3d", "all", "any"),
 }
-"""Functions of whole tensors, finite where these are, of which nothing else is known: their first result alone."""
+"""Functions of whole tensors, known only to be finite for finite arguments; only their first result is used.
+"""
 FLOAT_MOVES = {"im2col", *PADS, *NEAREST}
-"""Moves that torch has for floats alone."""
+"""Moves that torch implements only for floats."""
 MIXED = {"cat", "stack", "where"}
 """Moves that promote their dtypes."""
 POLES = {"div", "true_divide", "reciprocal", "rsqrt", "pow", "addcdiv"}

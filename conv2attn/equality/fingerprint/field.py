@@ -1,8 +1,8 @@
 """A product of secret prime fields: its primes, the residues of inputs and constants, and its arithmetic.
 
 A float is a dyadic rational and so an element: 0.1 in float32 is 13421773 / 2^27. Sums, differences and products of
-elements are exact. What a field counts on the way (values of oracles, degrees, heights) bounds the chance that two
-different formulas look the same.
+elements are exact. The field's counts (oracle values, degrees, heights) bound the probability that two different
+formulas look the same.
 """
 
 import hashlib
@@ -34,12 +34,12 @@ Progress = Callable[[int, int, str], None]
 
 
 class Field:
-    """k secret primes of so many bits, drawn after the networks are fixed; it is for one comparison.
+    """k secret primes of `bits` bits, drawn after the networks are fixed, for one comparison.
 
-    Without primes nothing is computed, and degrees and heights are counted all the same.
+    Without primes, nothing is computed, but degrees and heights are counted.
 
     Args:
-        progress: called before each operator with its number from 1, the number of operators, and what is done.
+        progress: called before each operator with its number from 1, the number of operators, and the current step.
     """
 
     def __init__(self, count: int, bits: int = 31, progress: Progress | None = None):
@@ -57,7 +57,7 @@ class Field:
         self.size_bits, self.halvings, self.odd_divisor = 0.0, 0.0, 1
 
     def tell(self, place: int, operators: int) -> None:
-        """Tells which operator of one network comes next."""
+        """Reports the next operator of a network to `progress`."""
         if self.progress is not None:
             primes = f"{self.count} prime{'s' * (self.count > 1)}"
             self.progress(place, operators, f"formulas modulo {primes}")
@@ -70,16 +70,16 @@ class Field:
         return self.digests[key][1]
 
     def forget_answers(self) -> None:
-        """Forgets what was computed; what was counted stays."""
+        """Clears the cached results; counts stay."""
         self.answers, self.origins = Answers(), Origins()
         self.inputs.clear()
 
     def forget(self) -> None:
-        """Forgets hashes: an operator may write to what was hashed."""
+        """Clears the hashes, since an operator may write to hashed tensors."""
         self.digests.clear()
 
     def note(self, *operands: Residues) -> None:
-        """Keeps the largest degree, size and denominator so far, on which the chance of a wrong answer depends."""
+        """Updates the largest degree, size and denominator, on which the error probability depends."""
         for each in operands:
             self.degree = max(self.degree, each.degree)
             self.size_bits = max(self.size_bits, each.size_bits)
@@ -103,7 +103,7 @@ class Field:
         return self.inputs[sides].clone()
 
     def salt(self, name: str, count: int) -> list[int]:
-        """So many secret words for an oracle of this name."""
+        """`count` secret words for an oracle of this name."""
         if (name, count) not in self.salts:
             raw = hashlib.shake_256(self.secret + name.encode()).digest(8 * count)
             words = [int.from_bytes(raw[at : at + 8], "little", signed=True) for at in range(0, 8 * count, 8)]
@@ -123,18 +123,18 @@ class Field:
         return known.but(values=values, mark=mark)
 
     def factor(self, numbers: Tensor) -> Factor:
-        """Real numbers that are multiplied, whose residues are made for one prime at a time.
+        """Real numbers as a factor of products, with residues computed for one prime at a time.
 
         Raises:
             Undecided: they are complex, quantised or not dense, or some are not finite.
         """
         if numbers.dim() == 2 and numbers.mT.is_contiguous() and not numbers.is_contiguous():
-            return self.factor(numbers.mT).turned  # as they lie in memory
+            return self.factor(numbers.mT).turned  # in the order of memory
         numbers, mark, known = self.read(numbers)
         self.usable(known.but(mark=mark), "a product")
-        # Most weights are whole below 2^52 once they are doubled often enough, so that a remainder in float64 is their
-        # residue but for a power of two, by which the products are multiplied. Subnormal ones, of 150 halvings, are
-        # read as bits: `torch.set_flush_denormal` makes them zero in arithmetic.
+        # Most weights become integers below 2^52 after enough doublings. A remainder in float64 is then their residue
+        # up to a power of two, by which the products are multiplied. Subnormal ones, of 150 halvings, are read as bits:
+        # `torch.set_flush_denormal` would make them zero in arithmetic.
         single = numbers.dtype == torch.float32 and bool(numbers.numel()) and known.halvings < 150
         whole = single and max(-numbers.min().item(), numbers.max().item()) <= 2.0 ** (52 - known.halvings)
         halvings = int(known.halvings) if whole else 0
@@ -162,7 +162,7 @@ class Field:
         return Factor(numbers.shape, numbers, part)
 
     def read(self, numbers: Tensor) -> tuple[Tensor, Tensor | None, Residues]:
-        """Numbers that are finite, where they were not, and what is known of them, without their residues.
+        """The numbers with 0 for those that are not finite, the marks of these, and the known properties.
 
         Raises:
             Undecided: they are complex, quantised or not dense.
@@ -189,7 +189,7 @@ class Field:
         numbers = numbers.contiguous()
         words, largest = numbers.view(whole).reshape(-1), torch.iinfo(whole).max
         most, least, zero, negative = 0, largest, False, False
-        # Without their sign bit floats have the order of their bits, so two extreme words give both extreme exponents.
+        # Without the sign bit, floats are ordered as their bits, so the two extreme words give both extreme exponents.
         for at in blocks((words.numel(),)):
             sizes = words[at] & largest
             low, most = int(sizes.min()), max(most, int(sizes.max()))
@@ -202,7 +202,7 @@ class Field:
         return numbers, mark, Residues(nothing, sign=sign, degree=0, size_bits=size_bits, halvings=halvings)
 
     def reduce(self, numbers: Tensor, place: int, out: Tensor) -> Tensor:
-        """Writes numbers that were read, modulo the prime at this place: `mantissa * 2^(exponent - bias)`."""
+        """Writes the read numbers modulo the prime at this index: `mantissa * 2^(exponent - bias)`."""
         prime = self.primes[place]
         if not numbers.is_floating_point() or not numbers.numel():
             return out.copy_(numbers.to(torch.int64) % prime)
@@ -228,8 +228,8 @@ class Field:
 
     def rational(self, numerator: int, denominator: int) -> Residues:
         """A fraction, as one number."""
-        # Powers of two are counted apart, since all floats share them; the odd part of a denominator is lost to no
-        # cancellation, so it is kept as the least common multiple.
+        # Powers of two are counted separately, since all floats share them. No cancellation removes the odd part of a
+        # denominator, so it is kept as the least common multiple.
         odd_divisor, halvings = abs(denominator), 0
         while odd_divisor % 2 == 0:
             odd_divisor, halvings = odd_divisor // 2, halvings + 1
@@ -276,10 +276,10 @@ class Field:
         return values
 
     def usable(self, operand: Residues, what: str) -> None:
-        """Refuses numbers that are not finite.
+        """Refuses numbers that may not be finite.
 
         Raises:
-            Undecided: some are not, or may not be.
+            Undecided: some are not finite, or not known to be.
         """
         if operand.mark is not None:
             raise Undecided(f"a number that is not finite in {what}")
@@ -288,7 +288,7 @@ class Field:
 
 
 def in_blocks(numbers: Tensor, residues: Callable[[Tensor], Tensor]) -> Tensor:
-    """Residues in float64, made block by block and laid out as the numbers are."""
+    """Residues in float64, computed block by block, in the layout of the numbers."""
     out = torch.empty_like(numbers, dtype=torch.float64)
     for at in blocks(numbers.shape):
         out[at] = residues(numbers[at])
@@ -296,5 +296,5 @@ def in_blocks(numbers: Tensor, residues: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def dyadic(dtype: torch.dtype) -> tuple[int, int, torch.dtype]:
-    """Of floats: the bits of their mantissa, the bias of their exponent with these, and integers of as many bits."""
+    """For a float dtype: mantissa bits, exponent bias including these, and the integer dtype of the same width."""
     return (23, 150, torch.int32) if dtype == torch.float32 else (52, 1075, torch.int64)

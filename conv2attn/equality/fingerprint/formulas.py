@@ -1,10 +1,11 @@
-"""Formulas over a field: sums and products of numbers exactly, and every other function as a random oracle.
+"""Formulas over a field: exact sums and products, and every other function as a random oracle.
 
-An oracle of the name "exp" gives equal numbers for equal arguments, and unforeseeable ones otherwise: it hashes all
-residues of all operands together, so that two different arguments look alike only if they agree modulo every prime.
+An oracle of the name "exp" gives equal numbers for equal arguments, and unpredictable ones otherwise: it hashes all
+residues of all operands together, so two different arguments look equal only if they agree modulo every prime.
 
-A maximum does not depend on the order of its numbers, and neither may its oracle: `max(a, b)` is the hash of the sum of
-two hashes, those of "max of" and a, and of "max of" and b. So `max(b, a)` is the same number, and `max(a, c)` another.
+A maximum does not depend on the order of its numbers, so its oracle must not either: `max(a, b)` is the hash of the sum
+of two hashes, those of "max of" and a, and of "max of" and b. So `max(b, a)` is the same number, and `max(a, c)`
+another.
 """
 
 import math
@@ -31,32 +32,32 @@ from conv2attn.equality.fingerprint.ring import Undecided, blocks, pick, pieces,
 
 MOST_COMPARED = 1 << 24
 MOST_AT_ONCE = 1 << 22
-"""Numbers of a factor that are in memory in float64."""
+"""Most numbers of a factor that are in memory in float64."""
 
 
 def add(field: Field, a: Residues, b: Residues) -> Residues:
-    """`a + b`; -inf stays where it is added to."""
+    """`a + b`; -inf plus a number stays -inf."""
     if not (a.finite and b.finite):
         return oracle(field, "add", a, b)
 
     def block(prime: int, x: Tensor, y: Tensor, out: Tensor) -> None:
-        # A sum of two residues needs no division, and one less p fits in int32.
+        # A sum of two residues needs no division, and the sum minus p fits in int32.
         torch.add(x, y - prime, out=out)
         wrap(out, prime)
 
     values, mark, facts = field.each(block, a, b), None, knowledge(a, b)
     if a.mark is not None or b.mark is not None:
-        # UNUSABLE is larger than MINUS_INFINITY, so the larger mark is the more careful one.
+        # UNUSABLE is larger than MINUS_INFINITY, so the larger mark is the safe one.
         marks = [each.mark.expand(values.shape[1:]) for each in (a, b) if each.mark is not None]
         mark = torch.stack(marks).amax(0)
         values = torch.where(mark > 0, 0, values)
-    # Two numbers that are not negative may both be zero: a sum is positive only if one of them is.
+    # Two non-negative numbers may both be zero: a sum is positive only if one of them is.
     sign = POSITIVE if a.sign and b.sign and POSITIVE in (a.sign, b.sign) else min(a.sign, b.sign)
     return Residues(values, mark, **{**facts, "sign": sign, "size_bits": facts["size_bits"] + 1})
 
 
 def product_facts(a: Residues, b: Residues, terms: int = 1) -> dict[str, Any]:
-    """Degree and height of sums of so many products."""
+    """Degree and height of sums of `terms` products."""
     return {
         "degree": a.degree + b.degree,
         "size_bits": a.size_bits + b.size_bits + bits_of_sum(terms),
@@ -66,7 +67,7 @@ def product_facts(a: Residues, b: Residues, terms: int = 1) -> dict[str, Any]:
 
 
 def mul(field: Field, a: Residues, b: Residues, square: bool = False) -> Residues:
-    """`a b`; a square where both are one number."""
+    """`a b`; a square if both are one number."""
     if not (a.finite and b.finite):
         return oracle(field, "mul", a, b)
 
@@ -82,13 +83,13 @@ def neg(field: Field, a: Residues) -> Residues:
     """`-a`."""
     if not a.finite:
         return oracle(field, "neg", a)
-    # p - 0 is p, which is no residue: the factor makes it 0 again.
+    # p - 0 is p, which is not a residue: the factor makes it 0 again.
     values = field.each(lambda prime, x, out: torch.sub(prime, x, out=out).mul_(x != 0), a)
     return a.but(values=values, mark=unusable(a.shape, a), sign=ANY_SIGN)
 
 
 def sub(field: Field, a: Residues, b: Residues) -> Residues:
-    """`a - b`; noted where b is one number for several of a."""
+    """`a - b`; its origin is noted if one number of b is subtracted from several of a."""
     apart = add(field, a, neg(field, b))
     return apart if a.shape == b.shape else field.origins.note(apart, "difference", a, b)
 
@@ -110,7 +111,7 @@ def total(field: Field, a: Residues, axes: Sequence[int], keep: bool = False) ->
     summed = a.but(values=values, size_bits=size_bits, sign=a.sign if terms else ANY_SIGN)
     if scaled := field.origins.of("scaled", a):
         numbers, share = (each.with_axes(len(a.shape)) for each in scaled)
-        if all(share.shape[axis] == 1 for axis in along):  # one factor for all that are summed
+        if all(share.shape[axis] == 1 for axis in along):  # one factor for all summands
             share = share.but(values=share.values.amax(along, keep))
             field.origins.note(summed, "scaled", total(field, numbers, axes, keep), share)
     return summed
@@ -130,7 +131,7 @@ def matmul(
     """The product of matrices, (..., n, k) and (..., k, m).
 
     Args:
-        held: given what computes its residues, those that are held, or these.
+        held: called with the function that computes the residues; returns cached residues or calls it.
     """
     field.usable(a.known, "a product of matrices")
     field.usable(b.known, "a product of matrices")
@@ -148,8 +149,8 @@ def summed_products(field: Field, a: Factor, b: Factor) -> Tensor:
         limbs, stacked = parts.shape[-3], parts.flatten(-3, -2)
         return ((stacked[..., at] @ other[..., at, :]).chunk(limbs, -2) for at in sums)
 
-    # Limbs are made of one factor alone, so the smaller one is cut: every limb is another product of matrices. The
-    # larger one is in memory in parts, as the first layer behind the last map of a VGG has 100 million weights.
+    # Only one factor is cut into limbs, the smaller one, since every limb is another product of matrices. The larger
+    # one is in memory in parts: the first layer after the last map of a VGG has 100 million weights.
     turned = math.prod(a.shape) > math.prod(b.shape)
     ours, theirs = (b.turned, a.turned) if turned else (a, b)
     last = theirs.shape[-1]
@@ -160,7 +161,7 @@ def summed_products(field: Field, a: Factor, b: Factor) -> Tensor:
 
 
 def keyed_hashes(field: Field, name: str, *operands: Residues, reduced: bool = False) -> Tensor:
-    """One hash for each prime of all residues of all operands, by independent keys, (k, *shape).
+    """One hash per prime of all residues of all operands, with independent keys, (k, *shape).
 
     Args:
         reduced: 63 bits of each hash as a residue, almost uniformly, in int32; otherwise all 64 bits.
@@ -171,8 +172,8 @@ def keyed_hashes(field: Field, name: str, *operands: Residues, reduced: bool = F
     field.oracle_values += math.prod(shape)
     field.note(*operands)
     # A multilinear hash modulo 2^64 (Carter and Wegman 1979): arguments that differ in any residue modulo any prime
-    # agree by chance alone. The shifts and odd factors after it are bijections: they lose nothing, and carry high bits
-    # into low ones, of which a product of even differences has few.
+    # agree only by chance. The shifts and odd factors after it are bijections: they lose nothing, and mix high bits
+    # into the low ones, where products of even differences have few.
     many = 3 + field.count * len(operands)
     salts = [field.salt(f"{name} lane {lane}", many) for lane in range(field.count)]
     for at in blocks(shape):
@@ -188,8 +189,8 @@ def keyed_hashes(field: Field, name: str, *operands: Residues, reduced: bool = F
             h *= salt[2] | 1
             h ^= (h >> 32) & 0xFFFFFFFF
             if reduced:
-                # floor(h p / 2^63), in two halves since 63 + 31 bits do not fit: no division, and no residue has more
-                # than one hash above its share (Lemire 2019).
+                # floor(h p / 2^63), in two halves since 63 + 31 bits do not fit. It needs no division, and no residue
+                # has more than one hash above its share (Lemire 2019).
                 h &= 0x7FFFFFFFFFFFFFFF
                 low = ((h & 0xFFFFFFFF) * prime) >> 32
                 h = (h >> 32).mul_(prime).add_(low) >> 31
@@ -198,7 +199,7 @@ def keyed_hashes(field: Field, name: str, *operands: Residues, reduced: bool = F
 
 
 def oracle(field: Field, name: str, *operands: Residues, finite: bool = False, sign: int = ANY_SIGN) -> Residues:
-    """An unknown function of this name, of which only the sign and whether it is finite are known."""
+    """An unknown function of this name, with known sign and finiteness."""
     values = keyed_hashes(field, name, *operands, reduced=True)
     mark, sound = unusable(values.shape[1:], *operands), all(each.finite for each in operands)
     kept = values if mark is None else torch.where(mark > 0, 0, values)
@@ -206,7 +207,7 @@ def oracle(field: Field, name: str, *operands: Residues, finite: bool = False, s
 
 
 def symmetric_oracle(field: Field, name: str, a: Residues, b: Residues) -> Residues:
-    """An oracle of two numbers in any order."""
+    """An oracle of two numbers, independent of their order."""
     axes = max(len(a.shape), len(b.shape))
     both = keyed_hashes(field, f"{name} of", a.with_axes(axes)) + keyed_hashes(field, f"{name} of", b.with_axes(axes))
     hashes = Residues(both, unusable(both.shape[1:], a, b), a.finite and b.finite)
@@ -214,13 +215,13 @@ def symmetric_oracle(field: Field, name: str, a: Residues, b: Residues) -> Resid
 
 
 def unordered(field: Field, name: str, a: Residues, axes: Sequence[int], keep: bool = False) -> Residues:
-    """An oracle of all numbers along some axes, in any order."""
+    """An oracle of all numbers along some axes, independent of their order."""
     hashes = hashes_of_all(field, name, a, axes, keep)
     return oracle(field, name, hashes, finite=a.finite, sign=a.sign)
 
 
 def hashes_of_all(field: Field, name: str, a: Residues, axes: Sequence[int], keep: bool) -> Residues:
-    """One hash of all numbers along some axes, in any order.
+    """One hash of all numbers along some axes, independent of their order.
 
     Raises:
         Undecided: some are not finite, or there are too many.
@@ -229,7 +230,7 @@ def hashes_of_all(field: Field, name: str, a: Residues, axes: Sequence[int], kee
         raise Undecided(f"a number that is not finite in {name}")
     along = [axis % len(a.shape) - len(a.shape) for axis in axes]
     if math.prod(a.shape[axis] for axis in along) > MOST_COMPARED:
-        raise Undecided(f"{name} of so many")
+        raise Undecided(f"{name} of too many numbers")
     hashes = keyed_hashes(field, f"{name} of", a)
     return Residues(hashes.sum(along, keep) if along else hashes)
 
@@ -240,8 +241,8 @@ def logarithm(field: Field, operand: Residues, finite: bool) -> Residues:
 
 
 def exponential(field: Field, operand: Residues) -> Residues:
-    """`exp`: of a logarithm what that is of, and of a difference a quotient."""
-    # exp(log w) = w for positive w alone: of others the logarithm is NaN in the network, and stays an oracle here.
+    """`exp`, with exp(log w) = w and exp(a - b) = exp(a) / exp(b)."""
+    # exp(log w) = w only for positive w: for others the logarithm is NaN in the network, and stays an oracle here.
     if (power := field.origins.of("log", operand)) and power[0].sign == POSITIVE:
         return power[0]
     difference = field.origins.of("difference", operand)
@@ -252,7 +253,7 @@ def exponential(field: Field, operand: Residues) -> Residues:
 
 
 def quotient(field: Field, a: Residues, b: Residues, constant: Tensor | None = None) -> Residues:
-    """`a / b`, without a factor that both have; see `inverse` for the constant b."""
+    """`a / b`, with a common factor cancelled; see `inverse` for a constant b."""
     ours, theirs = (field.origins.of("scaled", each) for each in (a, b))
     if ours and theirs and torch.equal(ours[1].values, theirs[1].values):
         a, b = ours[0], theirs[0]
@@ -260,14 +261,14 @@ def quotient(field: Field, a: Residues, b: Residues, constant: Tensor | None = N
 
 
 def inverse(field: Field, operand: Residues, constant: Tensor | None = None) -> Residues:
-    """`1 / operand`: exactly for one constant, and else an oracle where the operand is known to be positive.
+    """`1 / operand`: exact for one constant, otherwise an oracle if the operand is known to be positive.
 
     Raises:
         Undecided: there may be a pole.
     """
     if constant is not None:
         if constant.is_complex() or not bool((constant != 0).all()) or not bool(constant.isfinite().all()):
-            raise Undecided("division by zero or by what is not finite")
+            raise Undecided("division by zero or by a number that is not finite")
         if constant.numel() == 1 or bool((constant == constant.flatten()[0]).all()):
             numerator, denominator = constant.flatten()[0].double().item().as_integer_ratio()
             return field.rational(denominator, numerator)
@@ -297,7 +298,7 @@ def exponentials(field: Field, operand: Residues, axes: Sequence[int], keep: boo
     """`exp` and its sum over some axes; -inf weighs nothing.
 
     Raises:
-        Undecided: numbers are not finite, or all that are summed are -inf.
+        Undecided: numbers are not finite, or all summands are -inf.
     """
     if not operand.finite or (operand.mark is not None and bool((operand.mark == UNUSABLE).any())):
         raise Undecided("exponentials of numbers not known to be finite")
@@ -322,7 +323,7 @@ def softmax(field: Field, operand: Residues, axis: int) -> Residues:
     if difference := field.origins.of("difference", operand):
         whole, taken = difference[0], difference[1].with_axes(len(operand.shape))
         if whole.shape == operand.shape and taken.shape[axis] == 1:
-            operand = whole  # what is taken off a whole row is in no share of it
+            operand = whole  # a constant subtracted from a whole row cancels in the softmax
     weights, weight = exponentials(field, operand, [axis], True)
     share = inverse(field, weight)
     return field.origins.note(mul(field, weights, share), "scaled", weights, share)

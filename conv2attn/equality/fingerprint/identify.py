@@ -1,4 +1,4 @@
-"""Are two networks the same formula of the input? One call of each over a product of secret prime fields."""
+"""Decides whether two networks are the same formula of the input, by one call of each over secret prime fields."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from conv2attn.networks.copies import copy_network
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 FIRST_BITS = 20
-"""Of the first prime, which only tells pairs apart and counts: sums of up to 2^15 products need one limb."""
+"""Bits of the first prime, which only separates unequal pairs and counts: sums of up to 2^15 products need one limb."""
 LARGE = 10**6
-"""Stored numbers from which the numbers take the time of a run, and not its operators one by one."""
+"""Above this number of stored numbers, arithmetic dominates the time of a run, not the overhead of operators."""
 
 
 @final
@@ -28,14 +28,14 @@ class Identification:
     """Whether two networks are one formula, for all inputs of one size.
 
     Args:
-        equal: True: the same formula in real arithmetic, but for the chance; False: nothing is said, the formulas were
-            told apart and may still be one function; None: undecided.
+        equal: True: the same formula in real arithmetic, up to the error probability. False: the formulas differ, which
+            proves nothing, since they may still be one function. None: undecided.
         reason: why it is undecided, with the operator and the line of the network's code.
-        log2_chance: of a wrong True, at most 2 to this; None where it is not True.
-        oracle_values, degree, height: what the chance follows from.
-        primes, bits: how many secret primes of how many bits.
-        size: of the input, with its batch.
-        mode: of gradients and training, as the networks were run.
+        log2_chance: log2 of the error probability of True; None otherwise.
+        oracle_values, degree, height: the numbers from which that probability follows.
+        primes, bits: number of secret primes, and their bits.
+        size: size of the input, with its batch.
+        mode: mode of gradients and training in which the networks ran.
     """
 
     equal: bool | None
@@ -59,23 +59,23 @@ def identify(
     bits: int = 31,
     progress: Progress | None = None,
 ) -> Identification:
-    """Whether both networks are the same formula of images of this size, dtype and layout: polynomial identity testing.
+    """Whether both networks are one formula of images of this size, dtype and layout: polynomial identity testing.
 
     Both run once over a product of secret prime fields, on tensors without memory: float arithmetic is exact modulo
-    each prime, other pointwise functions are random oracles of their names and arguments, and what is not known to be
-    sound is undecided. Equal outputs mean equal formulas in real arithmetic, constants as the dtype rounds them, for
-    all finite inputs, but for the chance. The premise: the network's own code does the same at every call.
+    each prime, other pointwise functions are random oracles of their names and arguments, and any unsound step leaves
+    the answer undecided. Equal outputs mean equal formulas in real arithmetic, constants as the dtype rounds them, for
+    all finite inputs, up to the error probability. The premise: the network's own code does the same at every call.
 
-    Modules are copied and never changed. Functions are called as they are.
+    Modules are copied and never changed. Functions are called directly.
 
     Args:
-        images: float tensor of the size to ask about; its numbers do not matter for the answer, only for the plain
-            calls that watch over it.
-        primes: how many; by default as many as the chance takes, and where the numbers differ or the network is large,
-            one of fewer bits first, which tells most unequal pairs apart.
+        images: float tensor of the size in question; its numbers do not affect the answer, only the plain calls that
+            accompany it.
+        primes: number of primes; by default as many as the error probability requires. If the numbers differ or the
+            network is large, one prime of fewer bits comes first, which separates most unequal pairs.
         bits: of each prime, 7 to 31.
         progress: called before each operator of a run over a field, with its number from 1, the number of operators,
-            and what is done.
+            and the current step.
     Examples:
         >>> import torch
         >>> from conv2attn.equality.fingerprint import identify
@@ -94,22 +94,23 @@ def identify(
         pairs = list(zip((ours, theirs), plain, strict=True))
 
         def agree(field: Field) -> bool:
-            # The answers of one run serve the other where none of its degrees and heights is larger. So the network
-            # that had the larger ones is run first the next time.
+            # Cached results of one run serve the other if none of its degrees and heights is larger. So the network
+            # with the larger ones runs first the next time.
             results = [fingerprint(network, images, field, call) for network, call in pairs]
             heights = [[(each.degree, each.size_bits + each.halvings) for each in values] for _, values in results]
             if heights[1] > heights[0]:
                 pairs.reverse()
-            field.forget_answers()  # a run refers to itself, so its field stays in memory for a while
+            field.forget_answers()  # reference cycles keep the field in memory for a while
             return same_outputs(*results)
 
-        # Networks whose numbers agree are one formula most of the time, and then a small prime first is a run more. For
-        # a large one it takes less than half the time of all primes, which a fold, another formula, is then spared.
+        # Networks whose numbers agree are usually one formula, and then a small first prime is a wasted run. For a
+        # large network that run takes less than half the time of all primes, which a folded network, another formula,
+        # is then spared.
         large = max(map(stored_numbers, (ours, theirs))) > LARGE
         alone = not primes and (large or far(watched[0][1], watched[1][1], CLOSE))
         field = Field(1, min(bits, FIRST_BITS), progress) if alone else Field(primes or FEWEST, bits, progress)
-        # Those whose numbers are the same bit for bit are hardly ever told apart, so a count without primes is enough.
-        # Without residues less is known of numbers, so that it may be undecided where the formulas are not.
+        # Networks with bitwise equal numbers almost never differ, so a count without primes is enough. Without residues
+        # less is known about numbers, so the count may be undecided although the formulas are not.
         with suppress(Undecided):
             if alone and alike(watched[0][1], watched[1][1]) and agree(without := Field(0, bits)):
                 field = sufficient(without, bits, progress) or field
@@ -121,10 +122,10 @@ def identify(
                 raise Undecided(f"more than {MOST} primes would be needed for a formula of {degree}")
             field = enough
             same = agree(field)
-        # Both were called by turns, twice before their runs: now each of them follows the runs of both.
+        # Both were called in turn, twice before their runs: now each is called after the runs of both.
         if not alike(watched, [called(each, images) for each in (ours, theirs)]):
             raise Undecided("a call of one network changes what the other computes")
-        # Code that goes around the run may ask how large its input is: so both are called on larger images too.
+        # Code that bypasses the run may read the size of its input, so both are called on larger images too.
         if same and (
             far(watched[0][1], watched[1][1]) or far(leaves_of(ours, images * 100), leaves_of(theirs, images * 100))
         ):
@@ -140,22 +141,22 @@ def identify(
 
 
 def sufficient(counted: Field, bits: int, progress: Progress | None) -> Field | None:
-    """The field with the fewest primes for what was counted; None where `MOST` are not enough."""
+    """The field with the fewest primes for these counts; None if `MOST` are not enough."""
     needed = primes_needed(counted, bits)
     if needed is None:
         return None
-    # A bit less is a quarter of the size of a product, so that four times as many are summed at once.
+    # One bit less makes products four times smaller, so four times as many are summed at once.
     return Field(needed, bits - (primes_needed(counted, bits - 1) == needed), progress)
 
 
 def mode_in_words(*networks: Network) -> str:
-    """The mode in which networks were run, in words."""
+    """The mode in which the networks ran, in words."""
     training = any(isinstance(each, nn.Module) and each.training for each in networks)
     return f"without gradients, in {'training' if training else 'evaluation'} mode"
 
 
 def own_copy(network: Network) -> Network:
-    """A copy of a module, which alone is called; a function as it is.
+    """A copy of a module, so that only the copy is called; a function itself.
 
     Raises:
         Undecided: the module cannot be copied.
@@ -169,7 +170,7 @@ def own_copy(network: Network) -> Network:
 
 
 def stored_numbers(network: Network) -> int:
-    """How many numbers a network has; a function counts as one without."""
+    """How many numbers a network stores; a function counts as having none."""
     return sum(each.numel() for each in network.parameters()) if isinstance(network, nn.Module) else 0
 
 
@@ -185,17 +186,17 @@ def check_images(images: Tensor) -> None:
 
 
 def watch(copies: tuple[Network, Network], networks: tuple[Network, Network], images: Tensor) -> list[Any]:
-    """What both copies return at plain calls; the networks themselves are not called.
+    """The results of plain calls of both copies; the networks themselves are not called.
 
     Raises:
-        Undecided: what one computes depends on its first call, or changes.
+        Undecided: a network's result depends on its first call, or changes.
     """
     start = [network_state(each) for each in copies]
     results = [called(each, images) for each in copies]
     for copy, network, before, result in zip(copies, networks, start, results, strict=True):
         if alike(before, network_state(copy)):
             continue
-        # A copy that was never called, of which a function has none.
+        # A copy that was never called; a function has no such copy.
         module = isinstance(network, nn.Module)
         if not module or not alike(result, after_another(own_copy(network), images)):
             raise Undecided("what a network computes depends on its first call")

@@ -18,7 +18,7 @@ MASKED = 1e30
 
 
 class Numbers:
-    """The numbers behind the tensors of one run.
+    """The numbers that the tensors of one run represent.
 
     Args:
         base: the narrowest float dtype whose arithmetic counts as exact.
@@ -32,7 +32,7 @@ class Numbers:
         return isinstance(value, FieldTensor) and value.field_store.residues is not None
 
     def real(self, value: Any) -> Any:
-        """The real numbers of a constant; what is no field tensor, as it is.
+        """The real numbers of a constant; a value that is not a field tensor unchanged.
 
         Raises:
             Undecided: they depend on the input.
@@ -44,7 +44,7 @@ class Numbers:
         return value.field_store.real.as_strided(*value.field_view)
 
     def residues(self, tensor: FieldTensor) -> Residues:
-        """What a view shows of a store that depends on the input."""
+        """The residues in a view of a store that depends on the input."""
         size, stride, offset = tensor.field_view
         stored = tensor.field_store.residues
         assert stored is not None
@@ -56,7 +56,7 @@ class Numbers:
         """An operand as numbers of this dtype, rounded as torch rounds constants.
 
         Raises:
-            Undecided: it is no number.
+            Undecided: the value is neither tensor nor number.
         """
         if self.depends(value):
             return self.cast(self.residues(value), value.dtype, dtype)
@@ -67,11 +67,11 @@ class Numbers:
         raise Undecided(f"an operand of type {type(value).__name__}")
 
     def masking(self, value: Any) -> Any:
-        """A constant whose numbers below -1e30 are -inf; any other value as it is.
+        """A constant whose numbers below -1e30 are -inf; any other value unchanged.
 
-        Masks of attention are written with the least float as often as with -inf. Beside a key that is not masked both
-        weigh nothing, for scores of at most 1e29 in size. The formula says -inf, which a softmax takes and which every
-        other operator refuses, so that no other use of such a number is affected.
+        Attention masks use the least float as often as -inf. Beside an unmasked key both give weight 0, for scores of
+        at most 1e29 in size. The formula uses -inf, which a softmax accepts and every other operator refuses, so no
+        other use of such a number is affected.
         """
         if self.depends(value) or isinstance(value, bool | int) or value is None:
             return value
@@ -93,10 +93,10 @@ class Numbers:
         return ours.eps <= base.eps and ours.max >= base.max
 
     def cast(self, numbers: Residues, source: torch.dtype, target: torch.dtype) -> Residues:
-        """Numbers of another dtype: with as many digits the same, with fewer an oracle of the number and both dtypes.
+        """Numbers cast to another dtype: unchanged if no digits are lost, otherwise an oracle of number and dtypes.
 
         Raises:
-            Undecided: one is complex.
+            Undecided: a dtype is complex.
         """
         if source == target:
             return numbers
@@ -109,7 +109,7 @@ class Numbers:
         return oracle(self.field, f"cast to {target} from {source}", numbers, finite=finite)
 
     def fresh(self, like: Tensor, numbers: Residues | None) -> FieldTensor:
-        """A new tensor laid out as `like` with these numbers; None: numbers that must not be used.
+        """A new tensor laid out as `like` with these numbers; None marks numbers that must not be used.
 
         Raises:
             Undecided: the layout has gaps.
@@ -139,7 +139,7 @@ class Numbers:
         return FieldTensor(self.run, store, size, stride)
 
     def constant(self, tensor: Tensor) -> FieldTensor:
-        """A field tensor with the memory of a tensor that nothing else has.
+        """A field tensor that takes over the memory of an unshared tensor.
 
         Raises:
             Undecided: it is not a plain dense tensor.
@@ -154,10 +154,10 @@ class Numbers:
         return FieldTensor(self.run, store, tensor.size(), tensor.stride(), tensor.storage_offset())
 
     def write(self, target: FieldTensor, numbers: Residues, dtype: torch.dtype) -> None:
-        """Writes numbers of a dtype through a view; others may hold what was there, which stays.
+        """Writes numbers of a dtype through a view; other holders of the old residues keep them.
 
         Raises:
-            Undecided: places of the view overlap.
+            Undecided: elements of the view overlap.
         """
         size, stride, offset = target.field_view
         store, primes = target.field_store, self.field.count
@@ -177,8 +177,8 @@ class Numbers:
             assert store.real is not None
             old = self.field.encode(store.real)
         facts = knowledge(numbers, old)
-        # Others hold the old residues, answers among them, so a write makes new ones; and the source may be a view of
-        # the target, so it is copied before anything is written.
+        # Others, such as cached results, hold the old residues, so a write creates new ones. The source may be a view
+        # of the target, so it is copied before anything is written.
         values = old.values.clone(memory_format=torch.contiguous_format)
         values.as_strided((primes, *size), (count, *stride), offset).copy_(numbers.values.clone())
         mark = torch.zeros(count, dtype=torch.int8) if old.mark is None else old.mark.clone()
@@ -187,7 +187,7 @@ class Numbers:
 
 
 def is_dense(size: Sequence[int], stride: Sequence[int]) -> bool:
-    """Whether a view has every place once, up to the last."""
+    """Whether a view covers every element exactly once, without gaps."""
     step = 1
     for along, side in sorted((along, side) for side, along in zip(size, stride, strict=True) if side != 1):
         if along != step:
@@ -197,7 +197,7 @@ def is_dense(size: Sequence[int], stride: Sequence[int]) -> bool:
 
 
 def holds_all(source: torch.dtype, target: torch.dtype) -> bool:
-    """Whether every number of a dtype is one of another."""
+    """Whether the target dtype represents every number of the source dtype."""
     if source.is_floating_point:
         if not target.is_floating_point:
             return False
@@ -213,5 +213,5 @@ def holds_all(source: torch.dtype, target: torch.dtype) -> bool:
 
 
 def is_whole(value: float) -> bool:
-    """Whether a float is a whole number that is not a negative zero."""
+    """Whether a float is an integer, and not a negative zero."""
     return value.is_integer() and not (value == 0 and math.copysign(1, value) < 0)

@@ -1,4 +1,4 @@
-"""Whether two networks are one formula, wherever they are: formulas are known of the operators of the CPU."""
+"""Compares the formulas of two networks on any device: rules exist for CPU operators, so copies run on the CPU."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -15,13 +15,13 @@ from conv2attn.networks.copies import copy_network, move_network
 def one_formula(
     networks: tuple[nn.Module, nn.Module], images: Tensor, same: Collection[str] = (), progress: Progress | None = None
 ) -> Identification:
-    """Whether both are one formula of images of this size.
+    """Whether both networks are one formula of images of this size.
 
     Networks on another device run as copies on the CPU, and the mode of the result says so.
 
     Args:
-        images: where the networks are.
-        same: the names of layers that are the same maps; in the second these are the first's.
+        images: images, on the device of the networks.
+        same: the names of layers that are the same maps; the second network then uses the first's.
         progress: see `identify`.
     """
     here, cpu = images.device.type == "cpu", torch.device("cpu")

@@ -1,4 +1,4 @@
-"""What operators and their operands must be so that a run is sound."""
+"""Checks that operators and their operands keep a run over a field sound."""
 
 import math
 import os
@@ -17,9 +17,9 @@ def refuse_unsound(func: Any, kwargs: Any, tensors: list[Tensor], targets: list[
 
     Args:
         tensors: the operands that are tensors.
-        targets: those among them that it writes to.
+        targets: the operands that it writes to.
     Raises:
-        Undecided: it draws random numbers, changes a shape, writes to the network, or is not torch's.
+        Undecided: the operator draws random numbers, changes a shape, writes to the network, or is not torch's.
     """
     for each in tensors:
         check_operand(each)
@@ -39,7 +39,7 @@ def check_operand(tensor: Tensor) -> None:
     """Refuses operands that are not dense tensors of torch on the CPU.
 
     Raises:
-        Undecided: it is none.
+        Undecided: the tensor is of another kind.
     """
     if type(tensor) is FieldTensor:
         return
@@ -51,17 +51,17 @@ def check_operand(tensor: Tensor) -> None:
 
 
 def check_bits(view: Tensor, dtype: torch.dtype) -> None:
-    """Refuses a view that reads bits as something else.
+    """Refuses a view that reinterprets the bits of its numbers.
 
     Raises:
-        Undecided: it does.
+        Undecided: the view has another dtype, or is conjugate or negated.
     """
     if view.dtype != dtype or view.is_conj() or view.is_neg():
         raise Undecided("bits read as another dtype")
 
 
 def scramble(tensor: Tensor) -> None:
-    """Fills a tensor that nothing has written to: NaN, or random whole numbers, so that no formula can rest on them."""
+    """Fills an unwritten tensor with NaN or random integers, so that no formula can depend on its contents."""
     if tensor.is_floating_point():
         tensor.fill_(math.nan)
     elif tensor.numel():
@@ -70,10 +70,10 @@ def scramble(tensor: Tensor) -> None:
 
 
 def check_apart(target: FieldTensor, tensors: list[Tensor]) -> None:
-    """Refuses operands that overlap the target without being it.
+    """Refuses operands that overlap the target of a write without being identical to it.
 
     Raises:
-        Undecided: one does.
+        Undecided: an operand overlaps the target.
     """
     count = target.field_store.numel()
     for each in tensors:

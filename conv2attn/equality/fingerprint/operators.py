@@ -1,4 +1,4 @@
-"""The result of an operator: by a rule, by moving places, by an oracle, or by the operators that it is made of."""
+"""Computes the result of an operator: by a rule, as a move, by an oracle, or by its decomposition."""
 
 import math
 from collections.abc import Callable
@@ -35,13 +35,13 @@ def written_tensors(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
 
 
 def compute(run: Any, func: Any, base: str, args: Any, kwargs: Any) -> Any:
-    """The result of an operator of torch that makes new tensors.
+    """The result of an operator of torch that returns new tensors.
 
     Raises:
-        Undecided: nothing sound is known of it.
+        Undecided: the operator has no sound rule.
     """
     bound = named_arguments(func, args, kwargs)
-    if "scale" in bound and "query" in bound:  # of attention, as the number that it is there: so it is one question
+    if "scale" in bound and "query" in bound:  # the default scale of attention as a number: one cache key
         scale = 1 / math.sqrt(bound["query"].shape[-1]) if bound["scale"] is None else bound["scale"]
         bound["scale"] = torch.tensor(scale, dtype=bound["query"].dtype).item()
     returns = func._schema.returns
@@ -60,7 +60,7 @@ def compute(run: Any, func: Any, base: str, args: Any, kwargs: Any) -> Any:
     single = len(returns) == 1 and str(returns[0].type) == "Tensor"
     function = torch.Tag.pointwise in func.tags and single and base not in REFUSED and not base.startswith("_foreach")
 
-    # The form of the result follows from the question too, so an answer that is there spares it.
+    # The form of the result also follows from the cache key, so a cached result makes computing it unnecessary.
     def anew() -> Any:
         form = form_of(func, args, kwargs)
         dtype = tree_leaves(form)[0].dtype
@@ -73,7 +73,7 @@ def compute(run: Any, func: Any, base: str, args: Any, kwargs: Any) -> Any:
             return made[0] if isinstance(form, Tensor) else tuple(made)
         raise Undecided("no rule" if rule is None else f"no rule with the result {dtype}")
 
-    # What weights and other constants are made into would be rounded: as numbers of the formula they are not.
+    # Weights and other constants must not be combined in floats, which would round: in the formula they are exact.
     def of_the_formula(value: Any) -> Any:
         if not isinstance(value, Tensor) or run.numbers.depends(value) or not run.numbers.wide(value.dtype):
             return value
@@ -94,11 +94,11 @@ def compute(run: Any, func: Any, base: str, args: Any, kwargs: Any) -> Any:
         try:
             with run:
                 out = parts(*args, **kwargs)
-                return tuple(out) if isinstance(out, tuple) else out  # a named one is no result of an operator
+                return tuple(out) if isinstance(out, tuple) else out  # operators do not return named tuples
         finally:
             run.depth -= 1
 
-    # Others are functions of Python with results that may be views of their operands.
+    # Other overloads are Python functions whose results may be views of their operands.
     return answered(of_parts) if base in DECOMPOSED else of_parts()
 
 
@@ -106,7 +106,7 @@ def form_of(func: Any, args: Any, kwargs: Any) -> Any:
     """The result of an operator without its numbers.
 
     Raises:
-        Undecided: it is no real tensor.
+        Undecided: the result is not a real tensor.
     """
     form = func(*tree_map(without_numbers, args), **tree_map(without_numbers, kwargs))
     outs = tree_leaves(form)
@@ -121,7 +121,7 @@ def by_rule(run: Any, func: Any, base: str, bound: Bound, form: Any) -> Any:
     """The result of an operator that has a rule; an argument that the rule does not name must have its default.
 
     Raises:
-        Undecided: it has not.
+        Undecided: an argument has another value.
     """
     rule, outs = RULES[base], tree_leaves(form)
     code = rule.__code__
@@ -148,12 +148,12 @@ def by_rule(run: Any, func: Any, base: str, bound: Bound, form: Any) -> Any:
 
 
 def pointwise(run: Any, func: Any, base: str, bound: Bound, out: Tensor) -> Residues:
-    """Any other known function of single numbers: an oracle of the operator, all its arguments and the dtypes.
+    """Any other known function of single numbers: an oracle of the operator, its arguments and dtypes.
 
-    Of a function of whole tensors, all their numbers are arguments of each number of the result, and its place too.
+    For a function of whole tensors, each number of the result depends on all their numbers and on its own index.
 
     Raises:
-        Undecided: an argument is no number, or there may be a pole, where the sign of a zero counts.
+        Undecided: an argument is not a number, or there may be a pole, where the sign of a zero matters.
     """
     words, operands = [], []
     for name, value in bound.items():
@@ -167,7 +167,7 @@ def pointwise(run: Any, func: Any, base: str, bound: Bound, out: Tensor) -> Resi
         else:
             raise Undecided(f"the argument {name}")
     pair = [bound.get(name) for name in ("self", "other")]
-    if all(isinstance(each, bool | int | float | Tensor) for each in pair):  # a lone number promotes otherwise
+    if all(isinstance(each, bool | int | float | Tensor) for each in pair):  # Python numbers promote differently
         words.append(f"as {torch.result_type(*map(without_numbers, pair))}")
     divisor = bound.get("exponent" if base == "pow" else "other")
     by_positive = base in ("div", "pow") and isinstance(divisor, int | float) and divisor > 0
@@ -177,11 +177,11 @@ def pointwise(run: Any, func: Any, base: str, bound: Bound, out: Tensor) -> Resi
     plain = bound.get("alpha", 1) != 0 and not bound.get("decimals")
     if base in WHOLE:
         places = torch.arange(out.numel()).reshape(out.size())
-        # Each number of the result is a function of all numbers, of their places and of its own.
+        # Each number of the result is a function of all numbers, their indices, and its own index.
         operands = [*(in_order(run.field, base, each) for each in operands), run.field.encode(places)]
     finite = (base in TOTAL or base in WHOLE) and all(map(math.isfinite, scalars)) and plain
     if base in COMMUTATIVE and len(operands) == 2 and bound["self"].dtype == bound["other"].dtype:
-        # A sum of two hashes does not know their order, and neither does the operator.
+        # A sum of two hashes does not depend on their order, and neither does the operator.
         name = f"{base} operand {bound['self'].dtype}"
         hashes = [keyed_hashes(run.field, name, each.with_axes(out.dim())) for each in operands]
         mark, sound = unusable(tuple(out.size()), *operands), all(each.finite for each in operands)
@@ -193,14 +193,14 @@ def pointwise(run: Any, func: Any, base: str, bound: Bound, out: Tensor) -> Resi
 
 
 def in_order(field: Field, name: str, numbers: Residues) -> Residues:
-    """One hash of all numbers and of their places.
+    """One hash of all numbers and their indices.
 
     Raises:
         Undecided: some are not finite, or there are too many.
     """
     field.usable(numbers, name)
     if math.prod(numbers.shape) > MOST_COMPARED:
-        raise Undecided(f"{name} of so many")
+        raise Undecided(f"{name} of too many numbers")
     places = field.encode(torch.arange(math.prod(numbers.shape)).reshape(numbers.shape))
     hashes = keyed_hashes(field, f"in order, of sides {numbers.shape}", numbers, places)
     return Residues(hashes.flatten(1).sum(1))

@@ -1,6 +1,6 @@
-"""Plain calls with real numbers: that two are the same, and that no number contradicts an answer.
+"""Plain calls with real numbers: checks that repeated calls agree and that no number contradicts an answer.
 
-Both networks are called one after the other, twice beside their runs, and after other images where a call changes them.
+Both networks are called in turn, twice besides their runs, and after other images in case a call changes them.
 """
 
 import secrets
@@ -16,12 +16,12 @@ FAR = 0.02
 """Two networks count as different if an output differs by this share of the larger of both: rounding hardly ever
 changes one function that much."""
 CLOSE = 1e-5
-"""The same share for outputs that agree but for rounding, which decides nothing but the order of the work."""
+"""The same share for outputs that agree up to rounding; it only decides the order of the work."""
 Network = Callable[[Tensor], Any]
 
 
 def called(network: Network, images: Tensor) -> tuple[Any, list[Tensor]]:
-    """The structure and the tensors of what a network returns."""
+    """The structure and the tensors of a network's output."""
     leaves: list[Tensor] = []
     with torch.no_grad():
         form = taken_apart(network(images.clone()), leaves)
@@ -29,7 +29,7 @@ def called(network: Network, images: Tensor) -> tuple[Any, list[Tensor]]:
 
 
 def after_another(network: Network, images: Tensor) -> tuple[Any, list[Tensor]]:
-    """What a network returns if its first call had other numbers."""
+    """A network's output after a first call with other numbers."""
     generator = torch.Generator().manual_seed(secrets.randbits(60))
     noise = torch.randn(images.shape, generator=generator, device="cpu", dtype=torch.float64)
     with torch.no_grad():
@@ -38,7 +38,7 @@ def after_another(network: Network, images: Tensor) -> tuple[Any, list[Tensor]]:
 
 
 def leaves_of(network: Network, images: Tensor) -> list[Tensor] | None:
-    """The tensors that a network returns; None where it raises."""
+    """The tensors that a network returns; None if it raises."""
     try:
         return called(network, images)[1]
     except Exception:
@@ -46,7 +46,7 @@ def leaves_of(network: Network, images: Tensor) -> list[Tensor] | None:
 
 
 def far(first: list[Tensor] | None, second: list[Tensor] | None, share: float = FAR) -> bool:
-    """Whether one of two results raised, or some tensors of them are far apart, by this share of the larger of both."""
+    """Whether one of two calls raised, or some of their tensors differ by more than this share of the larger one."""
     if (first is None) != (second is None):
         return True
     for a, b in zip(first or (), second or (), strict=False):

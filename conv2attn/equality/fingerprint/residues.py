@@ -1,11 +1,10 @@
-"""Numbers as residues modulo several primes at once, and what is known of them as real numbers.
+"""Numbers as residues modulo several primes at once, with known facts about the real numbers.
 
 An example, with two small primes: modulo 7 and 11, the constant 1.5 = 3 / 2 has the residues 3 * 4 = 5 and 3 * 6 = 7,
-since 4 and 6 are what 1 / 2 is there. Known of it: it is positive, of degree 0, at most 2^1 in size, and whole once it
-is doubled (`halvings`). Times the input it is of degree 1; times 1 / 3, whole only once it is tripled too
-(`odd_divisor`), since nothing is cancelled. `exp` of it is an oracle: a hash of "exp", 5 and 7, of which no more is
-known than that it is positive and finite. A mask of attention (0, -inf) has the residues 0 and 0, and the `mark` (0, 1)
-says that the second is -inf.
+since 1 / 2 is 4 and 6 there. The known facts: it is positive, of degree 0, at most 2^1 in size, and an integer after
+one doubling (`halvings`). Times the input it has degree 1; times 1 / 3, it is an integer only after tripling too
+(`odd_divisor`), since nothing is cancelled. Its `exp` is an oracle: a hash of "exp", 5 and 7, known only to be positive
+and finite. An attention mask (0, -inf) has the residues 0 and 0, and its `mark` (0, 1) says that the second is -inf.
 
 >>> from conv2attn.equality.fingerprint.field import Field
 >>> field = Field(2)
@@ -27,8 +26,11 @@ from torch import Tensor
 from conv2attn.equality.fingerprint.ring import Undecided
 
 MOST_TERMS = 1 << 28
-"""Of one sum. So many residues below 2^31 add up below 2^63. Products are summed in float64, at least 120 of them
-before a remainder is taken (see `ring.pieces`): fewer than 2^22 remainders near 2^31 add up below 2^53, exactly."""
+"""Most terms of one sum: this many residues below 2^31 add up below 2^63.
+
+Products are summed in float64, at least 120 before a remainder is taken (see `ring.pieces`): fewer than 2^22 remainders
+near 2^31 add up below 2^53, exactly.
+"""
 POSITIVE, NOT_NEGATIVE, ANY_SIGN = 2, 1, 0
 MINUS_INFINITY, UNUSABLE = 1, 2
 
@@ -36,17 +38,16 @@ MINUS_INFINITY, UNUSABLE = 1, 2
 @final
 @dataclass(frozen=True, eq=False)
 class Residues:
-    """Numbers modulo k primes, and what is known of the real numbers that they stand for.
+    """Numbers modulo k primes, with known facts about the real numbers they represent.
 
     Args:
         values: (k, *shape), int32; hashes that an oracle reads are int64.
-        mark: int8 (*shape), where a number is -inf (1) or must not be used (2); None where all may be.
-        finite: whether all others are finite as real formulas, for every finite input.
-        sign: 2 where all are positive, 1 where none is negative, 0 where nothing is known.
-        degree: as a polynomial of the input and of the oracles that it was computed from.
-        size_bits, halvings, odd_divisor: each coefficient of that polynomial is at most `2^size_bits` in size, and
-            whole once it is multiplied by `odd_divisor * 2^halvings`. With `degree` they bound the chance of a wrong
-            answer.
+        mark: int8 (*shape), 1 for -inf, 2 for a number that must not be used; None if all may be used.
+        finite: whether all unmarked numbers are finite as real formulas, for every finite input.
+        sign: 2 if all are positive, 1 if none is negative, 0 if unknown.
+        degree: degree as a polynomial of the input and of the oracles.
+        size_bits, halvings, odd_divisor: each coefficient of that polynomial is at most `2^size_bits` in size, and an
+            integer after multiplication by `odd_divisor * 2^halvings`. With `degree` they bound the error probability.
     """
 
     values: Tensor
@@ -59,7 +60,7 @@ class Residues:
     odd_divisor: int = 1
 
     def __post_init__(self) -> None:
-        # -inf is negative, so where a number may be marked nothing is known of the sign of all.
+        # -inf is negative, so if a number may be marked the sign of all is unknown.
         if self.mark is not None and self.sign:
             object.__setattr__(self, "sign", ANY_SIGN)
 
@@ -73,13 +74,13 @@ class Residues:
         return replace(self, **changes)
 
     def with_axes(self, count: int) -> "Residues":
-        """With axes of one number in front, so that there are `count`."""
+        """With leading axes of length one, up to `count` axes."""
         if len(self.shape) == count:
             return self
         return self.but(values=self.values.reshape(len(self.values), *[1] * (count - len(self.shape)), *self.shape))
 
     def laid(self, shape: Sequence[int]) -> "Residues":
-        """In another shape."""
+        """The same numbers in another shape."""
         mark = None if self.mark is None else self.mark.reshape(shape)
         return self.but(values=self.values.reshape(len(self.values), *shape), mark=mark)
 
@@ -87,13 +88,13 @@ class Residues:
 @final
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """Numbers that are multiplied, of which the residues modulo one prime are enough at a time.
+    """A factor of products, whose residues are computed for one prime at a time.
 
     Args:
-        shape: of the numbers.
-        known: what is known of them; its residues are not read.
-        part: the residues of `2^halvings` times the numbers modulo the prime at a place, in float64 and around 0: those
-            at some places, `columns` of the last axis and `rows` of the one before.
+        shape: shape of the numbers.
+        known: the known facts; the residues in it are not read.
+        part: function that returns the residues of `2^halvings` times the numbers modulo the prime at an index, in
+            float64 and centred at 0, for some `columns` of the last axis and `rows` of the one before.
     """
 
     shape: tuple[int, ...]
@@ -114,7 +115,7 @@ class Factor:
 
 
 def knowledge(*operands: Residues) -> dict[str, Any]:
-    """What is known of numbers that come from any of these."""
+    """The facts that hold for numbers from any of these."""
     return {
         "finite": all(each.finite for each in operands),
         "sign": min(each.sign for each in operands),
@@ -126,17 +127,17 @@ def knowledge(*operands: Residues) -> dict[str, Any]:
 
 
 def bits_of_sum(terms: int) -> float:
-    """By how many bits a sum of so many numbers is larger than the largest of them.
+    """By how many bits a sum of `terms` numbers may exceed the largest of them.
 
     Raises:
-        Undecided: there are so many that their sum is not exact.
+        Undecided: the sum has too many terms to be exact.
     """
     if terms > MOST_TERMS:
-        raise Undecided("a sum of so many")
+        raise Undecided("a sum of too many numbers")
     return math.log2(max(1, terms))
 
 
 def unusable(shape: Sequence[int], *operands: Residues) -> Tensor | None:
-    """Where a function of these must not be used."""
+    """The marks of a function's results that must not be used."""
     marks = [each.mark.expand(shape) for each in operands if each.mark is not None]
     return torch.stack(marks).amax(0).clamp(max=1) * UNUSABLE if marks else None

@@ -11,19 +11,19 @@ import torch
 from flint import fmpz
 from torch import Tensor
 
-BLOCK = 1 << 15  # numbers worked on at once, in cache
-WORTH = 1 << 7  # products in a sum, for which another pass over the sums costs less than another limb
-EXACT = (1 << 53) - (1 << 32)  # whole numbers up to 2^53 are exact in float64; a remainder takes twice a prime more
+BLOCK = 1 << 15  # numbers processed at once, in cache
+WORTH = 1 << 7  # from this many products per sum, another pass costs less than another limb
+EXACT = (1 << 53) - (1 << 32)  # integers up to 2^53 are exact in float64, minus the margin of a remainder
 
 
 class Undecided(Exception):
-    """An operator without a sound rule, or a number that leaves the run."""
+    """Raised for an operator without a sound rule, or a number that leaves the run."""
 
 
 def draw_primes(count: int, bits: int) -> list[int]:
-    """So many different primes of exactly so many bits, each as likely as any other, that nobody can foresee."""
+    """`count` distinct, uniformly random, unpredictable primes of exactly `bits` bits."""
     primes: list[int] = []
-    # A quotient in float64 may be off by 2^-20, so that a remainder is as much as p + 2^11: it must fit in int32 too.
+    # A quotient in float64 may have an error of 2^-20, so a remainder may reach p + 2^11, which must fit in int32.
     many = min(1 << bits - 1, (1 << 31) - (1 << 12) - (1 << bits - 1))
     while len(primes) < count:
         number = secrets.randbelow(many) + (1 << bits - 1)
@@ -33,7 +33,7 @@ def draw_primes(count: int, bits: int) -> list[int]:
 
 
 def blocks(shape: Sequence[int]) -> Iterator[tuple[slice, ...]]:
-    """Slices of an array that are small enough for the cache."""
+    """Slices of an array, each small enough for the cache."""
     count = math.prod(shape)
     if count <= BLOCK or not shape:
         yield ()
@@ -55,36 +55,36 @@ def pick(tensor: Tensor, at: tuple[slice, ...]) -> Tensor:
 
 
 def near_remainder(numbers: Tensor, prime: int) -> Tensor:
-    """Whole numbers in float64 less a multiple of p, in place: at least -p and below 2p.
+    """Subtracts a multiple of p from integers in float64, in place: the result is at least -p and below 2p.
 
-    They lie within 2^53 - 2p, so that the multiple is exact; the quotient is wrong by less than 2^-20 before it is cut.
+    The numbers are within 2^53 - 2p, so the multiple is exact; the quotient has an error below 2^-20 before truncation.
     """
     return numbers.sub_((numbers * (1 / prime)).floor_().mul_(prime))
 
 
 def settle(numbers: Tensor, prime: int, out: Tensor) -> None:
-    """Writes whole numbers in float64 as residues, in int32."""
+    """Writes integers in float64 as residues in int32."""
     out.copy_(near_remainder(numbers, prime))
-    # The remainder lies from -2^11 to p + 2^11, since the quotient is wrong by less than 2^-20.
+    # The remainder is from -2^11 to p + 2^11, since the quotient has an error below 2^-20.
     wrap(out, prime)
     out -= prime
     wrap(out, prime)
 
 
 def wrap(numbers: Tensor, prime: int) -> None:
-    """Adds p to the negative ones of whole numbers in int32, in place."""
-    # The shift spreads the sign over all bits, so that no number takes a branch.
+    """Adds p to the negative integers in an int32 tensor, in place."""
+    # The arithmetic shift spreads the sign over all bits, which avoids a branch per number.
     numbers.add_((numbers >> 31).bitwise_and_(prime))
 
 
 def around(numbers: Tensor, prime: int) -> Tensor:
-    """Whole numbers in float64, up to 2^52 in size, less a multiple of p, in place: at most (p + 1) / 2 in size."""
-    # The quotient is wrong by 1 / p at most, so that the remainder is as much as 1 beyond a half of p.
+    """Reduces integers in float64 up to 2^52 by a multiple of p, in place, to at most (p + 1) / 2 in size."""
+    # The quotient has an error of at most 1 / p, so the remainder may exceed p / 2 by 1.
     return numbers.sub_((numbers * (1 / prime)).round_().mul_(prime))
 
 
 def halved(numbers: Tensor, halvings: int, prime: int) -> None:
-    """Multiplies whole numbers near p in float64 by 2^-halvings modulo p, in place, so that they are near p again."""
+    """Multiplies integers near p in float64 by 2^-halvings modulo p, in place; the results are near p again."""
     if not halvings:
         return
     high, low = divmod(pow(2, -halvings, prime), 1 << 16)
@@ -93,32 +93,32 @@ def halved(numbers: Tensor, halvings: int, prime: int) -> None:
 
 
 def limb(numbers: Tensor, width: int, out: Tensor) -> Tensor:
-    """Writes the lowest limb of whole numbers in float64, at most 2^(width-1) in size, and returns the others."""
-    # Rounded and not cut: around 0 a limb is half as large, which saves one of the 53 bits.
+    """Writes the lowest limb of integers in float64, at most 2^(width-1) in size, and returns the higher limbs."""
+    # Rounded, not truncated: centred at 0 a limb is half as large, which saves one of the 53 bits.
     others = (numbers * 2.0**-width).round_()
     torch.sub(numbers, others, alpha=2.0**width, out=out)
     return others
 
 
 def centred(numbers: Tensor, prime: int) -> Tensor:
-    """Residues in float64, around 0."""
+    """Residues in float64, centred at 0."""
     return (numbers - ((prime // 2 - numbers) >> 31 & prime)).double()
 
 
 def most_terms(limbs: int, bits: int) -> int:
-    """Of how many products, of a limb and a residue, a sum is exact in float64, with what the limbs above leave."""
+    """How many products of a limb and a residue have an exact sum in float64, beside the remainder of higher limbs."""
     width = -(-bits // limbs)
-    # What is cut lies around 0, below 2^(bits - 1), and so does each limb below 2^(width - 1). The sums are added to a
-    # remainder below 2^(bits + 1) of the limbs above, shifted by a limb.
+    # The factor that is cut is centred at 0, below 2^(bits - 1) in size, and so is each limb, below 2^(width - 1). The
+    # sums are added to a remainder below 2^(bits + 1) of the higher limbs, shifted by a limb.
     carried = (1 << bits + 1 + width) * (limbs > 1)
     return EXACT - carried >> width - 1 + bits - 1
 
 
 def limbs_for(terms: int, bits: int) -> tuple[int, int]:
-    """Into how many limbs, and of how many bits, one factor is cut so that sums of products are exact in float64.
+    """The number of limbs, and their bits, into which a factor is cut so that sums of products are exact in float64.
 
     Raises:
-        Undecided: no cut serves so many terms.
+        Undecided: no cut is exact for this many terms.
     """
     for limbs in range(1, 9):
         if terms <= most_terms(limbs, bits):
@@ -127,8 +127,8 @@ def limbs_for(terms: int, bits: int) -> tuple[int, int]:
 
 
 def pieces(inner: int, terms: int, bits: int) -> list[slice]:
-    """Slices of an axis that is summed over, `terms` products at each place, so that few limbs serve each slice."""
-    # A limb is one more product of matrices, and a slice only one more sum of its results.
+    """Slices of a summed axis, with `terms` products per index, such that few limbs suffice for each slice."""
+    # Each limb costs another product of matrices, while each slice costs only another sum.
     most = next((most for limbs in range(1, 9) if (most := most_terms(limbs, bits)) >= max(WORTH, terms)), terms)
     count = max(1, -(-inner // (most // terms)))
     step = max(1, -(-inner // count))
@@ -137,7 +137,7 @@ def pieces(inner: int, terms: int, bits: int) -> list[slice]:
 
 Products = Callable[[Tensor, Tensor], Iterable[Sequence[Tensor]]]
 Part = Callable[[int, slice], Tensor]
-"""A factor modulo the prime at this place, around 0 and in float64: these places of its last axis."""
+"""A factor modulo the prime at this index, centred at 0, in float64, for some indices of its last axis."""
 
 
 def bilinear(
@@ -154,10 +154,10 @@ def bilinear(
     """Sums of products of residues over `2^halvings`, (primes, *result), exactly.
 
     Args:
-        first, second: asked for one prime at a time, so that weights are never in memory modulo all primes at once.
-        terms: how many products are summed before a remainder is taken.
-        op: takes the limbs of the first factor, stacked at `axis`, and the second factor; gives the products of some
-            terms after those of others, one product for each limb.
+        first, second: called for one prime at a time, so that weights are never in memory modulo all primes at once.
+        terms: number of products summed before a remainder is taken.
+        op: takes the limbs of the first factor, stacked at `axis`, and the second factor; yields products, one per
+            limb, for some of the terms at a time.
         columns: slices of the last axis of the second factor and of the result, which are computed one by one.
     """
     limbs, width = limbs_for(terms, bits)
@@ -176,8 +176,7 @@ def bilinear(
             for products in op(parts, second(place, column)):
                 for at in blocks(products[-1].shape):
                     total = products[-1][at]
-                    # From the highest limb down (Horner), each step brought near the prime, so no step leaves the
-                    # exact whole numbers.
+                    # From the highest limb down (Horner). Each step is reduced, so no step leaves the exact integers.
                     for product in reversed(products[:-1]):
                         total = near_remainder(total, prime).mul_(2.0**width).add_(product[at])
                     near_remainder(total, prime)

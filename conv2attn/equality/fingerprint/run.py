@@ -50,11 +50,11 @@ FUSED = "_scaled_dot_product_flash_attention_for_cpu"
 
 
 class Run(TorchDispatchMode):
-    """While active, operators on field tensors are formulas over the field; the first failure is kept.
+    """While active, operators on field tensors are evaluated over the field; the first failure is kept.
 
     Args:
         base: the narrowest float dtype whose arithmetic counts as exact.
-        plan: the trace of a plain call, which this one must repeat.
+        plan: the trace of a plain call, which this run must repeat.
     """
 
     def __init__(self, field: Field, base: torch.dtype, plan: list[tuple[Any, ...]]):
@@ -66,12 +66,12 @@ class Run(TorchDispatchMode):
 
     def fail(self, error: BaseException, what: Any) -> None:
         """Keeps the first failure, with the line of the network's code."""
-        # The network may catch an error and go on, so what fails later counts no more.
+        # The network may catch an error and continue, so only the first failure counts.
         if self.failures:
             return
         words = str(error) if isinstance(error, Undecided) else f"{type(error).__name__}: {first_line(error)}"
         if isinstance(error, NotImplementedError):
-            words = "torch does not tell the shape of its result without the numbers"
+            words = "torch needs the numbers to determine the shape of its result"
         line = network_line()
         self.failures.append(f"{spoken(what)}: {words}{f' at {line}' if line else ''}")
 
@@ -79,10 +79,10 @@ class Run(TorchDispatchMode):
         return self.guarded(func, args, kwargs or {}, main=True)
 
     def guarded(self, func: Any, args: Any, kwargs: Any, main: bool) -> Any:
-        """An operator, held to the plan where it is the network's own and not a part of another."""
+        """Runs an operator; if the network called it directly, it must follow the plan."""
         try:
             with DisableTorchFunctionSubclass():
-                # Hashes are kept by where numbers lie, and the network may have written there since the last operator.
+                # Hashes are cached by memory address, and the network may have written there since the last operator.
                 self.field.forget()
                 return self.handle(func, args, kwargs) if not main or self.depth else self.planned(func, args, kwargs)
         except BaseException as error:
@@ -90,10 +90,10 @@ class Run(TorchDispatchMode):
             raise
 
     def planned(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """An operator that must be the next of the plan.
+        """Runs an operator that must be the next in the plan.
 
         Raises:
-            Undecided: it is not.
+            Undecided: it is not the next in the plan.
         """
         place = len(self.trace.log)
         self.field.tell(place + 1, len(self.plan))
@@ -111,7 +111,7 @@ class Run(TorchDispatchMode):
         return out
 
     def relaid(self, out: Any, plan: Any) -> Any:
-        """New tensors in the layout that torch gave them with real numbers."""
+        """New tensors in the layout of the plain call."""
         if isinstance(out, list | tuple) and isinstance(plan, list | tuple) and len(out) == len(plan):
             return type(out)(self.relaid(each, its) for each, its in zip(out, plan, strict=True))
         known = not self.numbers.depends(out) or self.trace.owner(out) in self.trace.made
@@ -124,10 +124,10 @@ class Run(TorchDispatchMode):
         return self.numbers.fresh(like, self.numbers.residues(out))
 
     def attention(self, out: FieldTensor, *args: Any, **kwargs: Any) -> FieldTensor:
-        """The result `out` of torch's attention, with the numbers of the formula in torch's documentation.
+        """The result `out` of fused attention, with the numbers of the formula in torch's documentation.
 
-        Torch multiplies queries and keys each by a rounded root of the scale; the formula has the scale itself. All
-        operators of this call were followed before, one by one; the fused one has these numbers already.
+        Torch multiplies queries and keys each by a rounded root of the scale; the formula has the scale itself. If all
+        operators of this call were traced one by one before, the fused operator has these numbers already.
         """
         if self.trace.log and self.trace.log[-1][0].split(".")[1] == FUSED:
             return out
@@ -146,7 +146,7 @@ class Run(TorchDispatchMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> FieldTensor:
-        """`out` with the numbers of the formula, where it has no dropout and its mask is a constant."""
+        """`out` with the numbers of the formula, if there is no dropout and the mask is a constant."""
         numbers = self.numbers
         plain = not dropout_p and numbers.wide(out.dtype) and numbers.depends(out)
         if not plain or numbers.depends(attn_mask):
@@ -163,10 +163,10 @@ class Run(TorchDispatchMode):
         return out
 
     def handle(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """An operator by its family.
+        """Runs an operator according to its family.
 
         Raises:
-            Undecided: it is in none, or not sound on its operands.
+            Undecided: it is in no family, or unsound on its operands.
         """
         if not isinstance(func, OpOverload):
             raise Undecided("an operator of higher order")
@@ -186,7 +186,7 @@ class Run(TorchDispatchMode):
         if not targets:
             return compute(self, func, base, args, kwargs)
         if base == name or len(targets) != 1 or targets[0] is not args[0] or len(func._schema.returns) != 1:
-            raise Undecided("writes in another way than to its first argument")
+            raise Undecided("writes to another argument than its first")
         return self.in_place(func, base, args, kwargs, tensors)
 
     def in_place(self, func: Any, base: str, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
@@ -210,13 +210,13 @@ class Run(TorchDispatchMode):
         return target
 
     def constants(self, func: Any, name: str, args: Any, kwargs: Any, targets: list[Any]) -> Any:
-        """An operator that does not see the input, done with real numbers; of a dependent tensor it asks the shape."""
+        """Runs an operator of constants with real numbers; it may read shapes of tensors that depend on the input."""
         numbers = self.numbers
 
         def real(value: Any) -> Any:
             if not isinstance(value, FieldTensor):
                 return value
-            # A tensor that depends on the input is only asked for its form here, as by `zeros_like`.
+            # Only the form of a tensor that depends on the input is read here, as by `zeros_like`.
             size, stride, _ = value.field_view
             return (
                 torch.empty_strided(size, stride, dtype=value.dtype) if numbers.depends(value) else numbers.real(value)
@@ -243,8 +243,7 @@ class Run(TorchDispatchMode):
                 return FieldTensor(self, owners[key], value.size(), value.stride(), value.storage_offset())
             if key in plain:
                 return numbers.constant(value.clone()) if name == "lift_fresh" else value
-            # What nobody has written must differ from call to call here too: equal leftovers would look like a
-            # constant.
+            # Unwritten memory must differ between calls here too: equal leftovers would look like a constant.
             if name.startswith(("empty", "new_empty")):
                 scramble(value)
             return numbers.constant(value)
@@ -252,15 +251,15 @@ class Run(TorchDispatchMode):
         return tree_map(wrap, out)
 
     def turn(self, func: Any, args: Any, kwargs: Any) -> FieldTensor:
-        """The first argument itself, which becomes this view of its store, as in `y.transpose_(0, 1)`."""
+        """Turns the first argument itself into another view of its store, as in `y.transpose_(0, 1)`."""
         turned: FieldTensor = args[0]
         turned.field_view = self.view(func, args, kwargs).field_view
-        with DisableTorchDispatch():  # for code that asks its shape, torch keeps one beside ours
+        with DisableTorchDispatch():  # torch keeps its own copy of the shape, which code reads
             turned.as_strided_(*turned.field_view)
         return turned
 
     def view(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """The same view of the same store, whose geometry torch finds."""
+        """The same view of the same store, with the geometry that torch computes."""
         source = args[0]
         size, stride, offset = source.field_view
         if sum(isinstance(each, Tensor) for each in tree_leaves((args, kwargs))) != 1:
@@ -281,5 +280,5 @@ class Run(TorchDispatchMode):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's words."""
+    """The first line of an error's message."""
     return str(error).splitlines()[0] if str(error) else ""

@@ -1,9 +1,8 @@
-"""What a network holds and returns, taken apart so that it can be compared: bits of tensors, plain values, code.
+"""Takes apart the state and the outputs of a network for comparison: bits of tensors, plain values, code.
 
 An example: the output `{"logits": y, "loss": None}` is the structure `[("output['logits']", []), ("output['loss']",
-NoneType, "None")]`, and `[y]` are its tensors. The state of a network is a dictionary by the `id`
-of each module, tensor and function that it reaches: a change of a buffer, of an attribute or of a global list between
-two calls shows in it.
+NoneType, "None")]`, and `[y]` are its tensors. The state of a network is a dictionary by the `id` of each module,
+tensor and function that it reaches; it shows a change of a buffer, an attribute or a global list between two calls.
 """
 
 from types import CellType, FunctionType, MethodType, ModuleType
@@ -19,19 +18,19 @@ from conv2attn.equality.twins.bits import same_numbers, sha256_of
 
 SCRIPTED = (torch.jit.ScriptFunction, torch.jit.ScriptModule)
 FOLLOWED = (nn.Module, Tensor, FunctionType, MethodType, torch.jit.ScriptFunction)
-"""What is followed from a function: anything else that it names is not the network's."""
+"""Kinds of objects that are followed from a function; other names in it do not belong to the network."""
 OURS = ("field_run", "field_store", "field_view")
-"""The attributes of tensors over a field, which an output of real numbers has not."""
+"""The attributes that only field tensors have."""
 VALUES = (type(None), bool, int, float, str)
 DEEPEST, LONGEST = 6, 1000
-"""Values nested deeper, and collections with more members, count as the same while they are the same object."""
+"""Values nested deeper, and collections with more members, are compared by identity alone."""
 
 
 def taken_apart(output: Any, leaves: list[Tensor]) -> Any:
-    """The structure of an output, the paths of its parts; its tensors go to `leaves`.
+    """The structure of an output, with the paths of its parts; appends its tensors to `leaves`.
 
     Raises:
-        Undecided: a part is no tensor of torch and no plain value.
+        Undecided: a part is neither a tensor of torch nor a plain value.
     """
     form = list[Any]()
     for where, part in output_parts(output):
@@ -39,9 +38,9 @@ def taken_apart(output: Any, leaves: list[Tensor]) -> Any:
             if type(part) not in PLAIN and type(part) is not FieldTensor:
                 raise Undecided(f"an output of type {type(part).__name__}")
             if part.is_quantized or part.layout != torch.strided:
-                raise Undecided("an output that is no dense tensor")
+                raise Undecided("an output that is not a dense tensor")
             leaves.append(part)
-            # Code may hand on what it computed as an attribute of an output, so attributes are outputs too.
+            # Code may return results as attributes of an output, so attributes are outputs too.
             beside = ((name, value) for name, value in vars(part).items() if name not in OURS)
             form.append((where, [(name, taken_apart(value, leaves)) for name, value in beside]))
         elif type(part) in VALUES or (isinstance(part, tuple | list | dict) and not part):
@@ -83,7 +82,7 @@ def reachable(network: Any, found: dict[int, Any] | None = None, depth: int = 0)
 
 
 def methods_of(kind: type) -> list[FunctionType]:
-    """The methods of a class and of its bases but torch's own: what they enclose and name may change at a call."""
+    """The methods of a class and its bases, except torch's own; a call may change values that they enclose and name."""
     own = (base for base in kind.__mro__ if not base.__module__.startswith("torch."))
     return [method for base in own for method in vars(base).values() if isinstance(method, FunctionType)]
 
@@ -100,11 +99,11 @@ def cells_of(function: FunctionType) -> list[Any]:
 
 
 def network_state(network: Any, kinds: Any = object) -> dict[int, Any]:
-    """Bits of the tensors, and what the attributes are, as far as they can be followed.
+    """The bits of tensors and the values of attributes, as far as they can be followed.
 
     Args:
-        kinds: of the parts that are looked at. Functions are no copies in a copy of a network: what they enclose is
-            changed by a call of either.
+        kinds: kinds of the parts to compare. A copy of a network shares its functions, so a call of either changes
+            their closures.
 
     Raises:
         Undecided: a part is compiled.
@@ -141,15 +140,14 @@ def network_state(network: Any, kinds: Any = object) -> dict[int, Any]:
             if isinstance(part, torch.jit.ScriptModule) or getattr(part, "_compiled_call_impl", None) is not None:
                 raise Undecided("compiled code, whose operators cannot be seen")
             values = [(name, value) for name, value in vars(part).items() if name != "_modules"]
-            # Most attributes are empty dictionaries of hooks. One that is filled at a call appears then, and so
+            # Most attributes are empty dictionaries of hooks, which are skipped. One that a call fills appears, and so
             # differs.
             held[key] = [(name, plain(value)) for name, value in values if isinstance(value, Tensor) or value]
         elif isinstance(part, Tensor):
             held[key] = plain(part)
         else:
-            # Functions are the same objects in a copy of the network: a counter that they enclose or name is moved by a
-            # call
-            # of either.
+            # Functions are the same objects in a copy of the network: a call of either advances a counter that they
+            # enclose or name.
             globally = [part.__globals__.get(name) for name in part.__code__.co_names if name.islower()]
             changing = [each for each in globally if isinstance(each, int | float | list | dict)]
             held[key] = [plain(value) for value in (*cells_of(part), *changing)]
@@ -157,7 +155,7 @@ def network_state(network: Any, kinds: Any = object) -> dict[int, Any]:
 
 
 def alike(first: Any, second: Any) -> bool:
-    """Whether two values are the same, tensors bit for bit up to which NaN."""
+    """Whether two values are equal; tensors bit for bit, but all NaNs are equal."""
     if isinstance(first, Tensor):
         if not isinstance(second, Tensor) or first.shape != second.shape:
             return False
@@ -170,11 +168,11 @@ def alike(first: Any, second: Any) -> bool:
 
 
 def bits_of(tensor: Tensor) -> Any:
-    """The numbers of a tensor as a hash, which takes no memory; any NaN is any other."""
+    """A hash of the numbers of a tensor, in which all NaNs are equal."""
     if tensor.is_quantized:
         return sha256_of(tensor.int_repr()), sha256_of(tensor.dequantize())
     numbers = tensor.detach()
-    # A sum is NaN where one of its numbers is.
+    # A sum is NaN if one of its numbers is.
     if numbers.is_floating_point() and numbers.dtype.itemsize > 1 and bool(numbers.sum().isnan()):
         numbers = torch.where(numbers.isnan(), torch.nan, numbers)
     return sha256_of(numbers)

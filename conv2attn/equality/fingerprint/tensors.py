@@ -1,9 +1,9 @@
 """Tensors without memory: views of a store, which holds real numbers while constant and residues once they depend on
-the input. Whatever reads their memory (numpy, tolist, pickling, a data pointer) makes the run undecided for good.
+the input. Any read of their memory (numpy, tolist, pickling, a data pointer) makes the run undecided.
 
-An example: of an input `x` of shape (2, 3), the store holds 6 residues for each prime. `x.T` is another view of the
-same store, with size (3, 2), stride (1, 3) and offset 0, so that a write to it is seen in `x`. `torch.ones(3)` has a
-store of three real numbers; once 2 x is written into it, the store holds residues instead.
+An example: for an input `x` of shape (2, 3), the store holds 6 residues for each prime. `x.T` is another view of the
+same store, with size (3, 2), stride (1, 3) and offset 0, so a write to it changes `x`. `torch.ones(3)` has a store of
+three real numbers; once 2 x is written into it, the store holds residues instead.
 """
 
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
@@ -27,27 +27,27 @@ MEMORY = {
     *("__setstate__", "register_hook", "backward", "_make_subclass", "as_subclass", "__cuda_array_interface__"),
     *("to_sparse", "_to_sparse", "swap_tensors", "_view_func"),
 }
-"""What reads or changes the memory of a tensor."""
+"""Functions that read or change the memory of a tensor."""
 WORDS = ("tolist", "__repr__", "__format__", "__str__")
-"""What turns numbers into Python's: allowed while they are real."""
+"""Functions that convert numbers to Python's: allowed while these are real."""
 
 
 DATA: Any = vars(TensorBase)["data"].__get__
-"""How `tensor.data` is read."""
+"""The getter of `tensor.data`."""
 
 
 class Store:
-    """The numbers behind tensors, flat: real while constant, residues (k, n) once they depend on the input."""
+    """The flat numbers of tensors: real while constant, residues (k, n) once they depend on the input."""
 
     def __init__(self, dtype: torch.dtype, real: Tensor | None = None, residues: Residues | None = None):
         self.dtype, self.real, self.residues = dtype, real, residues
-        if residues is not None:  # a rule may hand on a slice of what others hold
+        if residues is not None:  # a rule may return a slice of shared residues
             values, mark = owned(residues.values), owned(residues.mark)
             if values is not residues.values or mark is not residues.mark:
                 self.residues = residues.but(values=values, mark=mark)
 
     def numel(self) -> int:
-        """How many numbers."""
+        """The number of elements."""
         if self.residues is not None:
             return self.residues.values.shape[1]
         assert self.real is not None
@@ -55,7 +55,7 @@ class Store:
 
 
 def owned(tensor: Tensor | None) -> Any:
-    """A tensor that shares no memory: itself if it is the whole of its storage, otherwise a copy."""
+    """A tensor that shares no memory: itself if it covers its whole storage, otherwise a copy."""
     if tensor is None or (tensor.is_contiguous() and not tensor.storage_offset()):
         return tensor
     return tensor.clone(memory_format=torch.contiguous_format)
@@ -70,7 +70,7 @@ class FieldTensor(Tensor):
 
     @staticmethod
     def __new__(cls, run: Any, store: Store, size: Any, stride: Any, offset: Any = 0) -> "FieldTensor":
-        """Makes a tensor of this size that holds nothing."""
+        """Makes a tensor of this size without memory."""
         tensor: FieldTensor = Tensor._make_wrapper_subclass(
             cls,
             tuple(size),
@@ -84,13 +84,13 @@ class FieldTensor(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
-        """An operator outside the run's mode, such as on another thread."""
+        """Handles an operator outside the run's mode, such as on another thread."""
         run = next(each.field_run for each in tree_leaves((args, kwargs)) if isinstance(each, FieldTensor))
         return run.guarded(func, args, kwargs or {}, main=False)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """A function of Python: those that read memory are refused."""
+        """Handles a Python function; functions that read memory are refused."""
         run = next((each.field_run for each in tree_leaves((args, kwargs)) if isinstance(each, FieldTensor)), None)
         name, kwargs = getattr(func, "__name__", str(func)), kwargs or {}
         try:
@@ -117,7 +117,7 @@ class FieldTensor(Tensor):
 
 
 def without_numbers(tensor: Any) -> Any:
-    """A tensor of the same form on the meta device; anything else as it is."""
+    """A tensor of the same form on the meta device; any other value unchanged."""
     if not isinstance(tensor, Tensor):
         return tensor
     with DisableTorchDispatch():
@@ -125,5 +125,5 @@ def without_numbers(tensor: Any) -> Any:
 
 
 def laid(size: Any, stride: Any) -> tuple[int, ...]:
-    """Strides, with 0 for axes of length one, whose strides mean nothing."""
+    """Strides, with 0 for axes of length one, whose strides are arbitrary."""
     return tuple(0 if side == 1 else step for side, step in zip(size, stride, strict=True))

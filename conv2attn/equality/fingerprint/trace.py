@@ -1,11 +1,11 @@
-"""The operators of a call, written down: names, numbers, and which storages they read and make.
+"""Records the operators of a call: names, numbers, and the storages that they read and create.
 
-Both a plain call and the run over the field leave a trace. They must be the same: code that behaves otherwise on
-tensors without memory is noticed. The plain trace also has the strides that torch gives to new tensors.
+Both a plain call and the run over the field leave a trace. They must be equal, which detects code that behaves
+differently on tensors without memory. The plain trace also has the strides that torch gives to new tensors.
 
 An example: `x.relu()` of a new x leaves one entry, whose first part is the operator, the second its operands and the
-third its results. x was made first (storage 0), and the result is the next storage; each has its size, strides, dtype
-and offset.
+third its results. x was created first (storage 0), and the result is the next storage; each has its size, strides,
+dtype and offset.
 
 >>> with Log() as log:
 ...     x = torch.ones(2)
@@ -31,28 +31,28 @@ KERNELS = (
     *("CPU", "AutogradCPU", "Autograd", "AutogradOther", "CompositeExplicitAutograd", "CompositeImplicitAutograd"),
     *("CompositeExplicitAutogradNonFunctional", "ADInplaceOrView", "AutocastCPU"),
 )
-"""Where torch.library may replace a kernel."""
+"""Dispatch keys at which torch.library may replace a kernel."""
 
 
 SPOKEN = {"_local_scalar_dense": "item", "_to_copy": "to", "_unique2": "unique"}
-"""Operators of torch that users call by another name."""
+"""Operators that users call by another name."""
 
 
 def spoken(operator: object) -> str:
-    """An operator as users call it: "sort" for aten.sort.default; one that is not torch's by its full name."""
+    """An operator as users call it: "sort" for aten.sort.default; operators of other libraries by their full names."""
     space, _, name = str(operator).partition(".")
     base = name.partition(".")[0]
     return SPOKEN.get(base, base.strip("_")) if space == "aten" else str(operator)
 
 
 def hash_of_numbers(tensor: Tensor) -> str:
-    """A hash of the numbers of a dense tensor and, so that weights are not copied, of whether they lie in columns."""
+    """A hash of the numbers of a dense tensor and of its column-major flag, which avoids copying transposed weights."""
     columns = tensor.dim() == 2 and tensor.mT.is_contiguous() and not tensor.is_contiguous()
     return f"{sha256_of(tensor.mT if columns else tensor)}{' in columns' * columns}"
 
 
 class Trace:
-    """The operators of one call; storages are numbered in the order of their making.
+    """The operators of one call; storages are numbered in order of creation.
 
     Args:
         digest: a hash of the numbers of a tensor.
@@ -64,16 +64,16 @@ class Trace:
         self.log: list[tuple[Any, ...]] = []
 
     def owner(self, tensor: Tensor) -> Any:
-        """What holds the numbers of a tensor, by a reference that does not keep them in memory."""
-        # The numbers of a whole call would take more memory than anything else. While there is a weak reference no
-        # other storage gets its address, so that a number names one storage for good.
+        """A weak reference to the storage of a tensor, which does not keep it in memory."""
+        # Keeping the numbers of a whole call would dominate memory. While a weak reference exists, no other storage
+        # gets its address, so a number identifies one storage permanently.
         return ref(tensor.field_store) if isinstance(tensor, FieldTensor) else StorageWeakRef(tensor.untyped_storage())
 
     def reference(self, value: Any) -> Any:
-        """A tensor by its storage and form, or its numbers if made elsewhere; any other value by its `repr`.
+        """A tensor by its storage and form, or by its numbers if created elsewhere; any other value by its `repr`.
 
         Raises:
-            Undecided: it is no dense tensor of torch, or was made where this trace could not see it.
+            Undecided: the tensor is not a dense tensor of torch, or was created where this trace could not observe it.
         """
         if not isinstance(value, Tensor):
             return repr(value)
@@ -86,24 +86,24 @@ class Trace:
         if key in self.made:
             return (self.made[key], *form)
         if isinstance(value, FieldTensor):
-            raise Undecided("a tensor made out of sight, as in a thread")
+            raise Undecided("a tensor created unobserved, as in a thread")
         if value.numel() and not value.untyped_storage().data_ptr():
             raise Undecided("a tensor without memory")
         return (self.digest(value), *form[:3])
 
     def make(self, tensor: Tensor, anew: bool = False) -> None:
-        """Gives the storage of a tensor its number."""
+        """Numbers the storage of a tensor."""
         key = self.owner(tensor)
         if anew or key not in self.made:
             self.made[key] = len(self.made)
 
     def entry(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, ...]:
-        """An operator and its operands.
+        """The record of an operator and its operands.
 
         Raises:
             Undecided: its kernel was replaced.
         """
-        # Rules are those of the kernels that torch installs: one that torch.library put there may compute anything.
+        # Rules describe the kernels that torch installs; a kernel put there by torch.library may compute anything.
         name = str(func).replace(".", "/", 1).split(".")
         names = (name[0], ".".join(name))
         if any(f"{each}/{key}" in registered_operators for each in names for key in KERNELS):
@@ -116,10 +116,9 @@ class Trace:
         return {key for key in map(self.owner, tensors) if key not in self.made}
 
     def result(self, func: Any, inputs: tuple[Any, ...], out: Any, sources: set[Any]) -> None:
-        """Writes an operator down with its results."""
-        # A storage that came from outside is no result, even if an operator returns it: it has no number of its own,
-        # but
-        # its numbers stand for it. What is lifted is a constant of the code, new at each call.
+        """Records an operator with its results."""
+        # A storage from outside is no result, even if an operator returns it: it is identified by its numbers. A lifted
+        # tensor is a constant of the code, created anew at each call.
         lifted = func.__name__.startswith("lift_fresh")
         for each in tree_leaves(out):
             if isinstance(each, Tensor) and (lifted or self.owner(each) not in sources):
@@ -128,7 +127,7 @@ class Trace:
 
 
 class Log(TorchDispatchMode):
-    """A plain call, written down; what cannot be written down is kept, since the code may swallow the exception."""
+    """Records a plain call; a failure to record is kept, since the code may swallow the exception."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -33,7 +33,7 @@ def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
         return [form]
     soft = not_one_hot(converted.operators, converted) or not_one_hot(original.operators, original)
     if soft and not attend_alike(original, converted):
-        return [unsupported("C2A101", f"{soft}; and the heads of the two layers do not all attend alike")]
+        return [unsupported("C2A101", f"{soft}; and the heads of the two layers have different attention")]
     dtypes = original.weights.stored.dtype, converted.weights.stored.dtype
     if dtypes[0] != dtypes[1]:
         return [refuted("weights", "C2A402", f"weights are {dtypes[1]}, not {dtypes[0]}")]

@@ -82,7 +82,7 @@ def write(target: Shadow, result: Any) -> None:
             target.copies = result.copies
         else:
             if len({id(result.of(i)) for i in range(len(target.copies))}) > len(set(map(id, target.copies))):
-                raise Unfollowed("copies that are one tensor are written into apart")
+                raise Unfollowed("copies that share one tensor are written separately")
             for i, mine in enumerate(target.copies):
                 mine.copy_(result.of(i))
     target.state["constant"] = False

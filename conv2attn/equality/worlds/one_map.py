@@ -57,7 +57,7 @@ def compare_sections(
     Of networks that `differ` the place alone is wanted: the quick run, which has none, is left out.
 
     The inputs give shapes, integers, booleans, Python numbers and masks; other numbers are drawn. A sample, not a
-    proof. Not seen: stored numbers that are lost beside larger ones, numbers that never win a maximum, what rounding
+    proof. Not covered: stored numbers that are lost beside larger ones, numbers that never win a maximum, what rounding
     itself does, what is kept from one call to the next. One image shows no coupling of images: pass two.
 
     Examples:
@@ -95,7 +95,7 @@ def compare_sections(
     except Unfollowed as refusal:
         return Sections(None, reason=str(refusal))
     except Exception as error:  # the network's own code, or an operator on random numbers
-        return Sections(None, reason=f"the call failed beside its shadows: {str(error).strip().splitlines()[-1:]}")
+        return Sections(None, reason=f"the call failed while its shadows ran: {str(error).strip().splitlines()[-1:]}")
 
 
 def decided(pair: Calls, oracles: Oracles) -> Sections:
@@ -104,7 +104,7 @@ def decided(pair: Calls, oracles: Oracles) -> Sections:
     shadows = [shadow for call in calls for shadow in call.shadows]
     shapes = [[t.shape for t in call.tensors.values()] for call in calls]
     if not shadows or shapes[0] != shapes[1]:
-        return Sections(None, reason="outputs of other kinds or shapes")
+        return Sections(None, reason="outputs of different kinds or shapes")
     if all(shadow.constant for shadow in shadows):
         return Sections(None, reason="the outputs do not depend on the inputs' numbers")
     pairs = zip(calls[0].shadows, calls[1].shadows, strict=True)
@@ -116,13 +116,13 @@ def decided(pair: Calls, oracles: Oracles) -> Sections:
         if unchanged(shadows, others, oracles):
             oracles.parting, one_sided = None, one_sided[:0]
     if calls[0].values != calls[1].values:
-        return Sections(False, math.inf, reason="the outputs that are no tensors differ")
+        return Sections(False, math.inf, reason="the outputs other than tensors differ")
     if oracles.parting or not worst <= LIMIT:
         units = oracles.parting.units if oracles.parting else worst
         place = None if oracles.quick else find_place(*calls, oracles.parting, units)
         return Sections(False, units, place=place, reason=parting_in_words(oracles, worst))
     if len(one_sided):
-        return Sections(False, math.inf, reason=f"only one network asks for {len(one_sided)} results of functions")
+        return Sections(False, math.inf, reason=f"only one network evaluates {len(one_sided)} arguments of functions")
     unit = max(call.watch.numbers.coarsest for call in calls) or UNITS[torch.float32]
     return Sections(True, max(oracles.worst, worst), unit, arguments=sum(oracles.arguments))
 

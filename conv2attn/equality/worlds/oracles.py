@@ -89,7 +89,7 @@ class Oracles:
         if not self.quick:
             out = self.looked_up(question, match, place, second)
         elif second and place and match is None:
-            raise Unfollowed("the second network asks a tensor that the first did not ask")
+            raise Unfollowed("the second network evaluates a tensor that the first did not")
         else:
             number = sum(self.arguments) if match is None else tensors[match.number].results
             out = self.fresh(number, question, len(k[0]))

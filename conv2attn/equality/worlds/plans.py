@@ -48,7 +48,7 @@ def common_plan(network: Any, args: Any, kwargs: Any, seed: int) -> Plan:
 def refuse_other(*plans: Plan) -> None:
     """Refuses plans that differ."""
     if any(plan != plans[0] for plan in plans):
-        raise Unfollowed("the operators or constants of a call depend on the numbers of its input, or are drawn")
+        raise Unfollowed("the operators or constants of a call depend on the numbers of its input, or are random")
 
 
 class Planning(TorchDispatchMode):

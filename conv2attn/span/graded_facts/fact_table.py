@@ -30,7 +30,7 @@ def difference_from_convolution(layer: LayerFacts) -> float | None:
     return fact.error / fact.norm if fact is not None and fact.error is not None and fact.norm else None
 
 
-UNBIASED = "of several images less their bias, by the jackknife, and so slightly beyond its range at times"
+UNBIASED = "for several images corrected for bias by the jackknife, so it may slightly exceed its range"
 
 FACTS: tuple[Fact, ...] = (
     Fact(
@@ -107,7 +107,7 @@ FACTS: tuple[Fact, ...] = (
         "abs",
         "other position",
         "share",
-        "the share of the same sum that the rest of the mean over images explains; one image does not tell it",
+        "the share of the same sum that the rest of the mean over images explains; one image does not determine it",
         "U-statistics: Hoeffding 1948",
         rule=lambda head: head.shares[1],
         columns="both",
@@ -119,7 +119,7 @@ FACTS: tuple[Fact, ...] = (
         "cont",
         "content",
         "share",
-        "the share of the same sum that varies over images; one image does not tell it",
+        "the share of the same sum that varies over images; one image does not determine it",
         "U-statistics: Hoeffding 1948",
         rule=lambda head: head.shares[2],
         columns="both",

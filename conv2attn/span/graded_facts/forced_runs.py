@@ -84,7 +84,7 @@ class ForcedRuns:
             classes = self.plain.shape[1] if self.plain.ndim == 2 else 0
             if not classes or not bool(((labels >= 0) & (labels < classes)).all()):
                 shape = "x".join(map(str, self.plain.shape[1:])) or "one"
-                reason = f"labels from {int(labels.min())} to {int(labels.max())} are no classes of {shape} outputs"
+                reason = f"labels from {int(labels.min())} to {int(labels.max())} are not classes of {shape} outputs"
                 raise UsageError("C2A006", reason, "Pass whole numbers below the number of logits.")
 
     def run(self, images: Tensor, rule: Rule) -> Any:

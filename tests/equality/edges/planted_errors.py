@@ -87,8 +87,8 @@ def test_a_planted_error_is_refuted_by_its_part_on_every_device(name, device):
 
 
 SMALL = {
-    "a hook that scales by little": "this shows nothing",
-    "an output missing": "which tensors of the outputs belong together is not known",
+    "a hook that scales by little": "this proves nothing",
+    "an output missing": "the tensors of the outputs cannot be paired",
 }  # between the layers, which calls or packaging do not decide
 ROUNDINGS = ("an unrelated layer by one ulp", "a buffer by one ulp")
 

@@ -108,7 +108,7 @@ def test_no_interior_query_is_nothing_checked():
     assert report.verdict is UNDECIDED
     assert report.exit_code == 3
     assert "nothing was checked" in report.to_text()
-    assert report.asked == "asked: offsets " + " ".join(f"({i},{j})" for i in (-1, 0, 1) for j in (-1, 0, 1))
+    assert report.asked == "offsets: " + " ".join(f"({i},{j})" for i in (-1, 0, 1) for j in (-1, 0, 1))
     assert "(proved" not in report.to_text()
 
 

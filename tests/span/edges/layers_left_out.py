@@ -139,5 +139,5 @@ def test_a_picture_of_nothing_is_not_drawn(tmp_path):
     arguments = ["check-span", f"{tmp_path}/rectangles.npy", "--grid", "4x4", "--plot", f"{tmp_path}/heads.png"]
     result = call(*arguments)
     assert result.exit_code == 3
-    assert "asked: nothing, since no layer is read" in result.output
+    assert "offsets: none, since no layer was read" in result.output
     assert not (tmp_path / "heads.png").exists()

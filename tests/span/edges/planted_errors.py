@@ -22,7 +22,7 @@ def test_narrow_attention_in_a_wide_array_counts_as_narrow():
         narrow = array.to(dtype)
         wide = check_span(narrow.double(), grid=(3, 4)).rows[0]
         assert wide.limits == check_span(narrow, grid=(3, 4)).rows[0].limits
-        assert any("came in" in note for note in wide.notes)
+        assert any("have the uncertainty" in note for note in wide.notes)
 
 
 @pytest.mark.parametrize("plant", ["swapped axes", "negated", "dropped", "off by one", "dilation"])

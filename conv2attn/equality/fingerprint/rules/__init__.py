@@ -1,4 +1,4 @@
-"""Rules: what operators of torch compute, each in a few lines; a rule names the arguments that it understands."""
+"""Rules: the formulas of torch's operators, each in a few lines; a rule names the arguments that it supports."""
 
 from conv2attn.equality.fingerprint.rules import (
     attention,

@@ -50,7 +50,7 @@ def _(c: Call, self: Any, dim: Any, keepdim: bool = False) -> Residues:
 
 
 def shared(numbers: Residues, queries: Residues) -> Residues:
-    """Keys or values with each head repeated for the heads of queries that share it."""
+    """Keys or values, with each head repeated for the query heads that share it."""
     if min(len(numbers.shape), len(queries.shape)) < 3:
         return numbers
     times = queries.shape[-3] // numbers.shape[-3]
@@ -76,7 +76,7 @@ def _(
     scores = mul(c.field, matmul(c.field, c.field.as_factor(asked), c.field.as_factor(keys).turned), c.operand(factor))
     if is_causal:
         if not c.constant(factor).item() > 0:
-            raise Undecided("a causal mask that is scaled by a number not positive")
+            raise Undecided("a causal mask scaled by a number that is not positive")
         allowed = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
         mask = torch.zeros(scores.shape[-2:]).masked_fill(~allowed, -math.inf)
         scores = add(c.field, scores, c.field.encode(mask))

@@ -1,4 +1,4 @@
-"""What a rule is given, and the registry of rules."""
+"""The argument of a rule, and the registry of rules."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -12,13 +12,13 @@ from conv2attn.equality.fingerprint.tensors import FieldTensor
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
-"""By the name of an operator, without its overload and the underscore of writes in place."""
+"""Rules by the operator's name, without overload and in-place underscore."""
 NOTHING = object()
-"""A result of no numbers, as of norms that keep no statistics."""
+"""An empty result, as of norms without running statistics."""
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Registers a rule. The names of its arguments are those of the operator's schema."""
+    """Registers a rule. Its arguments are named as in the operator's schema."""
 
     def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, function))
@@ -29,7 +29,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 @final
 class Call:
-    """One operator: operands as numbers of the result's dtype.
+    """One call of an operator, with operands as numbers of the result's dtype.
 
     Args:
         outs: the results on the meta device.
@@ -44,23 +44,23 @@ class Call:
         return self.numbers.operand(value, self.dtype)
 
     def factor(self, value: Any) -> Factor:
-        """An operand that is multiplied."""
+        """An operand as a factor of products."""
         if isinstance(value, Tensor) and not self.numbers.depends(value):
             return self.field.factor(self.numbers.real(value).to(self.dtype))
         return self.field.as_factor(self.operand(value))
 
     def summand(self, value: Any) -> Residues:
-        """An operand as residues; of a constant, numbers below -1e30 as -inf: they mask scores."""
+        """An operand as residues; numbers below -1e30 of a constant become -inf, since they mask scores."""
         return self.numbers.operand(self.numbers.masking(value), self.dtype)
 
     def constant(self, value: Any) -> Any:
-        """The real numbers of an operand; None where it depends on the input."""
+        """The real numbers of an operand; None if it depends on the input."""
         if isinstance(value, bool | int | float):
             return torch.tensor(value, dtype=self.dtype)
         return None if self.numbers.depends(value) else self.numbers.real(value).to(self.dtype)
 
     def sums(self, function: Callable[..., Tensor], *numbers: Residues) -> Residues:
-        """Sums of numbers into places: `function` of whole numbers; of ones, it counts how many are summed at each.
+        """Sums of numbers by `function`, which acts on integers; applied to ones it counts the summands of each sum.
 
         Raises:
             Undecided: some numbers are not finite.
@@ -78,12 +78,12 @@ class Call:
         return Residues(self.field.reduced(sums), None, **facts)
 
     def quotient(self, numerator: Residues, denominator: Any) -> Residues:
-        """A numerator over an operand."""
+        """A numerator divided by an operand."""
         return quotient(self.field, numerator, self.operand(denominator), self.constant(denominator))
 
 
 def axes_of(numbers: Residues, dim: Any) -> list[int]:
-    """The axes that an argument `dim` names; nothing, and a list of nothing, name all."""
+    """The axes that an argument `dim` names; None and an empty list mean all axes."""
     return [dim] if isinstance(dim, int) else list(dim or range(len(numbers.shape)))
 
 

@@ -1,4 +1,4 @@
-"""Rules of pointwise operators: arithmetic exactly, functions as oracles with what is known of their range."""
+"""Rules of pointwise operators: exact arithmetic, and functions as oracles with known facts about their range."""
 
 import math
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def sigmoid(field: Field, x: Residues) -> Residues:
 
 
 def bounded(name: str) -> Callable[[Field, Residues], Residues]:
-    """A function of this name that is finite everywhere."""
+    """The rule of a function that is finite everywhere, as an oracle of this name."""
     return lambda field, x: oracle(field, name, x, finite=True)
 
 
@@ -55,7 +55,7 @@ erf, tanh = map(bounded, ("erf", "tanh"))
 
 
 def mish(field: Field, x: Residues) -> Residues:
-    """`x tanh(log(1 + exp(x)))`; torch's decomposition has a softplus in it, which is x itself beyond 20."""
+    """`x tanh(log(1 + exp(x)))`; torch's decomposition uses a softplus, which is x itself above 20."""
     powers = oracle(field, "exp", x, finite=True, sign=POSITIVE)
     return mul(field, x, tanh(field, bounded("log1p")(field, powers)))
 

@@ -1,7 +1,7 @@
 """Rules of pooling: sums and maxima over windows.
 
 An example: an average over the windows of two of (a, b, c) is the sums (a + b, b + c), each times the inverse of 2
-modulo each prime. A maximum is an oracle of the sums of two hashes, whose order does not count; see `formulas`.
+modulo each prime. A maximum is an oracle of the sum of hashes, which does not depend on their order; see `formulas`.
 """
 
 import math
@@ -22,7 +22,7 @@ Sides = Sequence[int]
 
 
 def windows(numbers: Tensor, kernel: Sides, stride: Sides, padding: Sides, dilation: Sides, size: Sides) -> Tensor:
-    """The sum over each window of a (k, ..., *sides) of int64s, zeros beyond the border."""
+    """The sum over each window of an int64 tensor (k, ..., *sides), padded with zeros."""
     shape = zip(size, stride, dilation, kernel, strict=True)
     need = [(o - 1) * s + d * (k - 1) + 1 for o, s, d, k in shape]
     last = zip(padding, need, numbers.shape[-len(need) :], strict=True)
@@ -38,12 +38,12 @@ def windows(numbers: Tensor, kernel: Sides, stride: Sides, padding: Sides, dilat
 
 
 def each_axis(value: Any, axes: int) -> list[int]:
-    """A number for each axis."""
+    """An argument as one number per axis."""
     return [value] * axes if isinstance(value, int) else list(value) * (axes if len(value) == 1 else 1)
 
 
 def axes_of_pool(c: Call) -> int:
-    """Along how many axes a pool goes."""
+    """The number of axes of a pool."""
     return 3 if "3d" in c.base else 2
 
 
@@ -66,8 +66,9 @@ def _(
 def largest(c: Call, numbers: Residues, kernel: Sides, steps: Sides, around: Sides, apart: Sides) -> Residues:
     """The maximum over each window.
 
-    A bound from below, as of relu, is put behind the pool. Maxima over windows of maxima over adjacent windows are
-    maxima over windows as wide as both: beyond the border each of both ends at the last number.
+    Max-pooling commutes with a lower bound such as relu, so the bound is applied after the pool. Two stacked maxima
+    over adjacent windows are one maximum over wider windows; this also holds at the border, where both windows end at
+    the last number.
     """
     origins, adjacent = c.field.origins, all(each == 1 for each in apart)
     if bounded := origins.of("at least", numbers):
@@ -83,7 +84,7 @@ def largest(c: Call, numbers: Residues, kernel: Sides, steps: Sides, around: Sid
         raise Undecided("a number that is not finite in a pool")
     axes = len(kernel)
     where = (kernel, steps, around, apart, tuple(c.outs[0].shape[-axes:]))
-    # Torch pads a maximum with -inf, which loses to every number: only a window of nothing else has no maximum.
+    # Torch pads a maximum with -inf, which never wins; only a window of padding alone has no maximum.
     inside = windows(torch.ones(1, *numbers.shape[-axes:], dtype=torch.int64), *where)
     if bool((inside == 0).any()):
         raise Undecided("a pool over nothing but padding")
@@ -117,7 +118,7 @@ def _(
 
 
 def means(c: Call, self: Any, sums: Callable[[Tensor], Tensor]) -> Residues:
-    """The mean over each window, which may hold more numbers or fewer; `sums` adds them up."""
+    """The mean over each window, whose sizes may differ; `sums` computes the sum over each window."""
     counts = sums(torch.ones(self.shape[-axes_of_pool(c) :], dtype=torch.int64))
     shares = torch.zeros(c.field.count, *counts.shape, dtype=torch.int32)
     different = [count for count in counts.unique().tolist() if count]
@@ -129,10 +130,10 @@ def means(c: Call, self: Any, sums: Callable[[Tensor], Tensor]) -> Residues:
 
 
 def adaptive_sums(c: Call, numbers: Tensor) -> Tensor:
-    """The sums over the windows of a pool whose result has a given size.
+    """The sums over the windows of an adaptive pool.
 
     Raises:
-        Undecided: there are none.
+        Undecided: the pool is empty.
     """
     for axis in range(-axes_of_pool(c), 0):
         side, count = numbers.shape[axis], c.outs[0].shape[axis]

@@ -30,7 +30,7 @@ def power(c: Call, base: Residues, exponent: float) -> Residues:
     if not whole or exponent > LARGEST_POWER:
         finite = whole or base.sign > 0
         return oracle(c.field, f"to the power of {exponent!r}", base, finite=finite, sign=sign if finite else 0)
-    # Multiplied out, so that x ** 2 and x * x are one polynomial; higher powers cost more primes than the law is worth.
+    # Expanded, so that x ** 2 and x * x are one polynomial; higher powers would need too many primes.
     result = base
     for _ in range(int(exponent) - 1):
         result = mul(c.field, result, base)

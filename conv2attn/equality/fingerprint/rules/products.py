@@ -1,4 +1,4 @@
-"""Rules of products of matrices and of convolutions: sums of products, exactly."""
+"""Rules of products of matrices and of convolutions: exact sums of products."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from conv2attn.equality.fingerprint.rules.pointwise import scaled
 
 @rule("mm", "bmm")
 def product(c: Call, self: Any, mat2: Any) -> Residues:
-    """The product of matrices; of one by a constant the columns are held."""
+    """The product of matrices; columns of a product by a constant are cached."""
     ours, theirs, run = c.factor(self), c.factor(mat2), c.numbers.run
     if len(mat2.shape) == 2 and c.numbers.depends(self) and not c.numbers.depends(mat2):
         return matmul(c.field, ours, theirs, partial(c.field.answers.product, run, self, c.constant(mat2)))
@@ -26,7 +26,7 @@ def product(c: Call, self: Any, mat2: Any) -> Residues:
 
 @rule("addmm")
 def _(c: Call, self: Any, mat1: Any, mat2: Any, beta: Any = 1, alpha: Any = 1) -> Residues:
-    """`beta self + alpha mat1 mat2`; the summand is not read where beta is 0."""
+    """`beta self + alpha mat1 mat2`; `self` is not read if beta is 0."""
     matrix = product(c, mat1, mat2)
     matrix = matrix if alpha == 1 else mul(c.field, matrix, c.operand(alpha))
     return matrix if beta == 0 else add(c.field, matrix, scaled(c, self, beta))
@@ -58,7 +58,7 @@ def _(
             settings = stride, padding, dilation, transposed, output_padding, groups
             return torch.ops.aten.convolution(image, part, None, *settings)
 
-        # Limbs stand side by side as further output channels. With groups these would belong to other input channels.
+        # Limbs are concatenated as further output channels. With groups these would belong to other input channels.
         if groups > 1:
             yield [one(other, part) for part in parts]
             return

@@ -1,4 +1,4 @@
-"""Rules over axes: sums, means, deviations, extremes, whose order does not count, and batch normalisation."""
+"""Rules over axes: sums, means, deviations, order-independent extremes, and batch normalisation."""
 
 import math
 from typing import Any
@@ -28,14 +28,14 @@ def _(c: Call, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = N
 def mean_and_variance(
     c: Call, numbers: Residues, dim: Any, correction: Any, keepdim: bool
 ) -> tuple[Residues, Residues]:
-    """The mean, and the sum of squares about it over the count less the correction."""
+    """The mean, and the sum of squares about it divided by the count minus the correction."""
     axes = axes_of(numbers, dim)
     count = math.prod(numbers.shape[axis] for axis in axes)
     less = 1 if correction is None else correction
     if not float(less).is_integer() or count - less <= 0:
         raise Undecided(f"the argument correction = {correction}")
-    # The sum of squares about the mean and not E x^2 - (E x)^2: both are one polynomial, and this is known not to be
-    # negative, which the root and the division after it need.
+    # The sum of squares about the mean, not E x^2 - (E x)^2. Both are one polynomial, but only this form is known to be
+    # non-negative, which the root and the division after it require.
     middle = mean(c.field, numbers, axes, True)
     apart = sub(c.field, numbers, middle)
     squares = total(c.field, mul(c.field, apart, apart, True), axes, keepdim)
@@ -50,7 +50,7 @@ def _(c: Call, self: Any, dim: Any = None, correction: Any = None, keepdim: bool
 
 
 def extreme(c: Call, name: str, numbers: Residues, axes: list[int], keep: bool) -> Residues:
-    """The largest or the smallest number along some axes, by its name "max" or "min"."""
+    """The largest or smallest number along some axes; `name` is "max" or "min"."""
     return unordered(c.field, name, numbers, axes, keep) if axes else numbers
 
 
@@ -61,8 +61,8 @@ def _(c: Call, self: Any, dim: Any = None, keepdim: bool = False) -> Residues:
     return extreme(c, c.base.removeprefix("a"), numbers, axes, keepdim)
 
 
-# The rules of other norms are torch's own decompositions; see `families`. That of this one rounds one over the
-# deviation where the statistics are constants.
+# Other norms use torch's own decompositions; see `families`. That of batch norm would round 1 / deviation if the
+# statistics are constants.
 
 
 @rule("native_batch_norm", "_native_batch_norm_legit_no_training")
@@ -81,7 +81,7 @@ def _(
         raise Undecided("batch norm in training, which changes its statistics, or without any")
     numbers = c.operand(input)
     shape = [numbers.shape[1]] + [1] * (len(numbers.shape) - 2)
-    if training:  # of the batch, as instance norm asks for them
+    if training:  # statistics of the batch, as in instance norm
         middle, spread = mean_and_variance(c, numbers, [0, *range(2, len(numbers.shape))], 0, True)
     else:
         middle, spread = (c.operand(each).laid(shape) for each in (running_mean, running_var))

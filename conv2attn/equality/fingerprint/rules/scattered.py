@@ -1,7 +1,7 @@
-"""Rules of sums into places: several numbers may go to one place, where they are added up.
+"""Rules of scatter sums: several numbers may go to one element, where they are added up.
 
-An example: `scatter_add` of (5, 6, 7) at the places (0, 0, 2) of (1, 1, 1) is (12, 1, 8). Residues are summed in the
-same places and taken modulo each prime; each result is a sum of at most 1 + 3 numbers, which bounds its size.
+An example: `scatter_add` of (5, 6, 7) at the indices (0, 0, 2) of (1, 1, 1) is (12, 1, 8). Residues are summed at the
+same indices and reduced modulo each prime; each result is a sum of at most 1 + 3 numbers, which bounds its size.
 """
 
 import math
@@ -15,7 +15,7 @@ from conv2attn.equality.fingerprint.rules.call import Call, rule
 from conv2attn.equality.fingerprint.rules.pointwise import scaled
 
 MOST_OVERLAPS = 1 << 20
-"""Sums of so many residues are exact in float64."""
+"""Sums of up to this many residues are exact in float64."""
 
 
 @rule("col2im")
@@ -23,7 +23,7 @@ def _(c: Call, self: Any, output_size: Any, kernel_size: Any, dilation: Any, pad
     if math.prod(kernel_size) > MOST_OVERLAPS:
         raise Undecided(f"windows of {math.prod(kernel_size)} numbers")
     settings = output_size, kernel_size, dilation, padding, stride
-    # Torch has this for floats alone: 2^20 residues below 2^31 add up below 2^53, exactly in float64.
+    # Torch implements this only for floats. 2^20 residues below 2^31 add up below 2^53, exactly in float64.
     return c.sums(lambda x: torch.ops.aten.col2im(x.double(), *settings).long(), c.operand(self))
 
 

@@ -123,5 +123,5 @@ def test_of_two_calls_that_part_the_first_screen_says_no_more_than_where_and_v_t
     for part in ("C2A405", "assumed: "):
         assert part not in plain
         assert part in full
-    assert "with -v: what else was found and assumed" in plain
+    assert "with -v: the other findings and assumptions" in plain
     assert "C2A405" in CERTIFICATES["undecided"].to_text(80)

@@ -124,7 +124,7 @@ def test_soft_layers_of_equal_covariances_are_one_map(name, move):
 def test_soft_layers_of_other_covariances_or_taps_do_not_hold(name):
     certificate = conv2attn.certify(*soft_pair(PLANTED[name]), input_size=(2, 6, 7))
     assert certificate.verdict not in (Verdict.HOLDS, Verdict.UNDECIDED), certificate.to_text()
-    assert name in ("no number", "infinite") or "do not all attend alike" in decisive(certificate.rows[0]).sentence
+    assert name in ("no number", "infinite") or "have different attention" in decisive(certificate.rows[0]).sentence
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
