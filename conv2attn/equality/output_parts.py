@@ -1,4 +1,4 @@
-"""The parts of what networks return: nested tuples, lists, mappings and dataclasses, taken apart by paths.
+"""The parts of network outputs: nested tuples, lists, mappings and dataclasses, taken apart by path.
 
 `{"logits": y, "loss": None}` has the parts `("output['logits']", y)` and `("output['loss']", None)`.
 """
@@ -13,16 +13,16 @@ from torch import Tensor
 from conv2attn.errors import UnsupportedError
 
 PLAIN_KINDS = (type(None), str, bytes, bool, int, float, complex, torch.dtype, torch.device, torch.Size)
-DEEPEST = 64  # tuples, lists and mappings around a tensor; torch's own walk of a tree takes some hundred
+DEEPEST = 64  # tuples, lists and mappings around a tensor; torch's own tree walk allows some hundred
 
 
 def output_parts(output: Any, where: str = "output", around: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
     """The parts of nested tuples, lists and mappings, each with the path to it; empty ones are parts themselves.
 
     Args:
-        around: the ids of what `output` is a part of.
+        around: the ids of the containers of `output`.
     Raises:
-        UnsupportedError: a part holds itself, is nested too deep, or raises where its items are asked for (C2A407).
+        UnsupportedError: a part contains itself, is nested too deep, or raises when its items are read (C2A407).
     """
     try:
         items = items_of(output)
@@ -46,9 +46,9 @@ def not_walked(output: Any, why: str) -> UnsupportedError:
 
 
 def items_of(output: Any) -> list[tuple[str, Any]] | None:
-    """The items of a tuple, list, mapping or dataclass, each with its key in words; None if it has none or is no such.
+    """The items of a tuple, list, mapping or dataclass, each with its key as text; None if empty or of another type.
 
-    A key that is no plain value is called by its place: others may have the same words.
+    A key that is not a plain value is named by its index, since other keys may have the same text.
     """
     if isinstance(output, Mapping) and output:
         return [
@@ -59,7 +59,7 @@ def items_of(output: Any) -> list[tuple[str, Any]] | None:
         return [(str(index), item) for index, item in enumerate(output)]
     if dataclasses.is_dataclass(output) and not isinstance(output, type):
         fields = ((repr(each.name), getattr(output, each.name)) for each in dataclasses.fields(output))
-        return [(name, item) for name, item in fields if item is not None]  # None: a field that was not filled
+        return [(name, item) for name, item in fields if item is not None]  # None: an unset field
     return None
 
 
@@ -72,7 +72,7 @@ def is_dense(thing: object) -> bool:
     """Whether something is a tensor whose numbers can be read one by one: not sparse, quantised, nested or on meta."""
     if not isinstance(thing, Tensor):
         return False
-    try:  # of a fake tensor, and of other subclasses, torch has no numbers; a class may raise anything
+    try:  # fake tensors and other subclasses have no numbers; a class may raise anything
         if thing.is_nested or thing.layout != torch.strided or thing.is_quantized or thing.is_meta:
             return False
         return len(thing.detach().reshape(-1)[:1].tolist()) == min(thing.numel(), 1)

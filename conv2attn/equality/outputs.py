@@ -15,7 +15,7 @@ from conv2attn.errors import UsageError
 from conv2attn.report import counted
 from conv2attn.verdicts import Strength
 
-MOST_BITS = 1 << 10  # of a whole number that is shown in decimals
+MOST_BITS = 1 << 10  # bits of an integer that is printed in decimals
 ONLY_COMPARED = "only dense tensors in nested tuples, lists and mappings are compared"
 
 
@@ -25,8 +25,9 @@ class Matching:
     """Which tensors of two outputs are compared: pairs of paths, such as ("output", "output['logits']").
 
     Args:
-        pairs: None where both outputs have the same tensors at the same paths, and are compared as they are.
-        by_order: whether order alone pairs them. Equal tensors are then equal; different ones may belong to others.
+        pairs: None if both outputs have the same tensors at the same paths.
+        by_order: whether only their order pairs the tensors. Equality is then conclusive; a difference may be due to
+            wrong pairs.
     """
 
     pairs: tuple[tuple[str, str], ...] | None = None
@@ -34,7 +35,7 @@ class Matching:
 
     @property
     def in_words(self) -> str:
-        """The pairs as a clause of a claim; empty where nothing was matched."""
+        """The pairs as a clause of a claim; empty if nothing was matched."""
         pairs = (one if one == other else f"{one} and {other}" for one, other in self.pairs or ())
         return f", of {'; '.join(pairs)}" if self.pairs else ""
 
@@ -42,19 +43,19 @@ class Matching:
         """The compared tensors of the output of the first (side 0) or second network, both in one packaging."""
         if self.pairs is None:
             return output
-        tensors = dict(output_parts(output))  # by their paths: in a run over a field no number can be read
+        tensors = dict(output_parts(output))  # by path: in a run over a field no number can be read
         chosen = [tensors[pair[side]] for pair in self.pairs]
         return chosen[0] if len(chosen) == 1 else tuple(chosen)
 
 
 def match_outputs(first: Any, second: Any, match: Mapping[Any, Any] | None = None) -> Matching:
-    """Pairs the tensors of two outputs: as `match` says, else by equal paths, a lone tensor each, or order.
+    """Pairs the tensors of two outputs: by `match`, otherwise by equal paths, as single tensors, or by order.
 
-    Packaging is no difference: a tensor, a tuple, a dictionary and a dataclass may hold the same tensor, and one of the
-    two may return more. Where nothing tells which tensors belong together, both outputs stay as they are.
+    Packaging does not matter: a tensor, a tuple, a dictionary and a dataclass may hold the same tensor, and one output
+    may have more tensors. If nothing pairs the tensors, both outputs stay unchanged.
 
     Args:
-        match: an index or a name in the first output, by that in the second, as {"logits": 0}.
+        match: maps an index or a name in the first output to that in the second, as {"logits": 0}.
     Raises:
         UsageError: an output has no such tensor (C2A002).
     """
@@ -74,7 +75,7 @@ def match_outputs(first: Any, second: Any, match: Mapping[Any, Any] | None = Non
 
 
 def path_of(key: Any, paths: Sequence[str], which: str) -> str:
-    """The path of the tensor that a user calls by its index or name.
+    """The path of the tensor with this index or name.
 
     Raises:
         UsageError: there is no such tensor (C2A002).
@@ -105,9 +106,10 @@ class Picked(nn.Module):
 
 
 def judge_outputs(first: Any, second: Any, overflow: str = "") -> Finding:
-    """Whether the second network returns what the first returns in kind: structure, shapes, dtypes, finite numbers.
+    """Whether both outputs have the same kind: structure, shapes, dtypes, finite numbers.
 
-    After an `overflow` inside the first, the order of its sums decides which numbers are finite: that refutes nothing.
+    After an `overflow` inside the first, the order of sums decides which numbers are finite, so differences refute
+    nothing.
     """
     ours, theirs = dict(dense_parts(first)), dict(dense_parts(second))
     if not ours:
@@ -138,7 +140,7 @@ def judge_outputs(first: Any, second: Any, overflow: str = "") -> Finding:
 
 
 def compare_outputs(first: Any, second: Any, described: str, labels: Tensor | None) -> Outputs | None:
-    """The numbers, where the outputs are the same in kind; classes where there is one output (images, classes)."""
+    """The measurements of outputs of the same kind; with classes if there is one output (images, classes)."""
     ours, theirs = dict(dense_parts(first)), dict(dense_parts(second))
     if list(ours) != list(theirs) or not ours:
         return None
@@ -166,9 +168,9 @@ def compare_outputs(first: Any, second: Any, described: str, labels: Tensor | No
 
 
 def findings_returned(first: Any, second: Any) -> list[Finding]:
-    """A finding on each thing in either output that is no dense tensor, unless it is plain and the same in both.
+    """A finding on each part that is not a dense tensor, unless it is a plain value, equal in both.
 
-    None refutes: a number or a name that was read off a tensor may turn with its rounding.
+    No such finding refutes: a number or a name read off a tensor may change with rounding.
     """
     ours, theirs = ({w: part for w, part in output_parts(side) if not is_dense(part)} for side in (first, second))
     sentences = (difference_in_kind(where, ours, theirs) for where in {**ours, **theirs})
@@ -176,7 +178,7 @@ def findings_returned(first: Any, second: Any) -> list[Finding]:
 
 
 def difference_in_kind(where: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
-    """The reason why the parts at a place are not known to be the same in both; empty where they are."""
+    """The reason why two parts are not known to be equal; empty if they are."""
     sides = [side[where] for side in (ours, theirs) if where in side]
     for thing in sides:
         if not isinstance(thing, (*PLAIN_KINDS, Mapping, list, tuple)):
@@ -190,17 +192,17 @@ def difference_in_kind(where: str, ours: Mapping[str, Any], theirs: Mapping[str,
 
 
 def plainly(value: Any) -> str:
-    """A plain value in words; Python refuses decimals of thousands of digits."""
+    """A plain value as text; Python refuses to print integers of thousands of digits."""
     return hex(value) if type(value) is int and value.bit_length() > MOST_BITS else repr(value)
 
 
 def in_axes(place: Sequence[int]) -> str:
-    """A place in an output, its axes named."""
+    """A place in an output, with named axes."""
     return ", ".join(f"{name} {number}" for name, number in zip(axis_names(len(place)), place, strict=True))
 
 
 def gaps_between(first: Any, second: Any) -> tuple[Gap, ...]:
-    """The widest gap of each tensor in two outputs of one kind; none for a tensor without a finite number."""
+    """The widest gap of each tensor in two outputs of one kind; none for tensors without a finite number."""
     ours, theirs = dict(dense_parts(first)), dict(dense_parts(second))
     if list(ours) != list(theirs) or any(other_kind(ours[where], theirs[where]) for where in ours):
         return ()
@@ -209,11 +211,11 @@ def gaps_between(first: Any, second: Any) -> tuple[Gap, ...]:
 
 
 def widest_gap(where: str, ours: Tensor, theirs: Tensor) -> Gap | None:
-    """The widest gap between two tensors of one kind; None where the first holds no finite number."""
+    """The widest gap between two tensors of one kind; None if the first has no finite number."""
     numbers, others = real_numbers(ours), real_numbers(theirs)
     gaps = distance(numbers, others).masked_fill(~numbers.isfinite(), -1.0)
     if gaps.max() < 0:
         return None
     place = tuple(int(i) for i in torch.unravel_index(gaps.argmax(), gaps.shape))
-    count = int((gaps.reshape(ours.numel(), -1) > 0).any(1).sum())  # of complex numbers, not of their parts
+    count = int((gaps.reshape(ours.numel(), -1) > 0).any(1).sum())  # counts complex numbers, not their parts
     return Gap(where, place[: ours.ndim], numbers[place].item(), others[place].item(), count)

@@ -1,12 +1,12 @@
-"""Do two networks differ on the caller's inputs by more than rounding? Nothing else refutes a network.
+"""Decides whether two networks differ on the caller's inputs by more than rounding. Nothing else refutes a network.
 
-Both are called as they are: dtype, mode and random numbers are the caller's. What rounding explains is measured by
-up to five shaken calls, in stochastic arithmetic. They lie around the exact result e, and for networks of one formula
+Both are called as they are: dtype, mode and random numbers are the caller's. The effect of rounding is measured by up
+to five shaken calls, in stochastic arithmetic. They scatter around the exact result e, and for networks of one formula
 
     |p - q| <= |p - e| + |q - e|
 
-so the ratio of the difference to the measured rounding is about 2 at most, also where a kernel sums badly, a step is
-near or numbers cancel. Of 180 kinds of equal pairs the largest ratio was 1.8. A small ratio shows nothing.
+so the ratio of the difference to the measured rounding is at most about 2, even if a kernel sums badly, a step is near,
+or numbers cancel. Among 180 kinds of equal pairs the largest ratio was 1.8. A small ratio proves nothing.
 
 Example: an output that is 0.5 in one network and 0.7 in the other, and moves by 1e-7 in shaken calls, has ratio 2e6.
 """
@@ -27,11 +27,11 @@ from conv2attn.networks.specimens import Inputs
 
 SHAKES = 5
 REFUTES = 100.0
-"""The ratio from which networks differ: 50 times what two networks of one formula reach."""
+"""The ratio from which networks differ: about 50 times the ratio of networks with one formula."""
 SETTLED = 4.0
-"""The ratio at which no further shaken call is made: a ratio only falls with more of them."""
+"""The ratio at which no further shaken call is made: more calls can only lower the ratio."""
 FINEST = 2.0**-40
-"""The unit in the last place of float64 for this purpose: nothing wider checks its operators."""
+"""The unit assumed for float64: no wider format is available to check its operators."""
 
 
 @final
@@ -44,7 +44,7 @@ class Difference:
         first, second: both numbers.
         rounding: the change that rounding explains there.
         count: how many numbers of that image differ by more than `REFUTES` roundings.
-        trouble: why rounding was not measured, in words; then nothing is known.
+        trouble: the reason why rounding was not measured; then the difference is not judged.
     """
 
     ratio: float = 0.0
@@ -69,11 +69,11 @@ class Difference:
 
 
 def differing_calls(networks: tuple[nn.Module, nn.Module], inputs: Inputs, outputs: tuple[Any, Any]) -> Difference:
-    """How far apart the outputs of two plain calls are, in units of what rounding changes on these inputs.
+    """The difference of the outputs of two plain calls, in units of the effect of rounding on these inputs.
 
     Args:
-        inputs: as both were called.
-        outputs: what both returned. Equal ones need no shaken call.
+        inputs: inputs of both calls.
+        outputs: outputs of both. Equal ones need no shaken call.
     """
     plain = tensor_pairs(*outputs)
     gaps = {pair: distance(*sides) for pair, sides in plain.items()}
@@ -85,7 +85,7 @@ def differing_calls(networks: tuple[nn.Module, nn.Module], inputs: Inputs, outpu
         for which, network, outcomes in zip(("first", "second"), networks, shaken, strict=True):
             try:
                 returned = shaken_call(network, inputs, seed)
-            except UsageError as error:  # more memory than there is
+            except UsageError as error:  # out of memory
                 return Difference(trouble=f"the {which} network does not run in stochastic arithmetic: {error.found}")
             if returned.failure:
                 words = f"the {which} network does not run in stochastic arithmetic: {returned.failure}"
@@ -96,13 +96,13 @@ def differing_calls(networks: tuple[nn.Module, nn.Module], inputs: Inputs, outpu
             for (ours, theirs), sides in plain.items()
         )
         found = max(ratios, key=lambda each: each.ratio)
-        if found.ratio <= SETTLED:  # a further call explains more and not less
+        if found.ratio <= SETTLED:  # more calls only lower the ratio
             break
     return found
 
 
 def tensor_pairs(first: Any, second: Any) -> dict[tuple[str, str], tuple[Tensor, Tensor]]:
-    """The tensors of two outputs that are compared, by both paths: those of one path, or the only one of each."""
+    """The compared tensors of two outputs, with both paths: those with equal paths, or the single tensor of each."""
     ours, theirs = real_tensors(first), real_tensors(second)
     alone = len(ours) == len(theirs) == 1
     pairs = {(a, b): (ours[a], theirs[b]) for a in ours for b in theirs if a == b or alone}
@@ -118,26 +118,27 @@ def real_tensors(output: Any) -> dict[str, Tensor]:
 def largest_ratio(
     output: str, plain: tuple[Tensor, Tensor], first: list[Tensor | None], second: list[Tensor | None]
 ) -> Difference:
-    """Where two tensors differ most in units of rounding."""
+    """The largest difference of two tensors in units of rounding."""
     gap = distance(*plain)
     moved = [
-        # Nothing is known of a tensor that a shaken call did not return in this shape.
+        # A tensor that a shaken call did not return in this shape has no measured rounding.
         torch.full_like(gap, math.inf) if each is None or each.shape != side.shape else distance(side, each)
         for side, shaken in zip(plain, (first, second), strict=True)
         for each in shaken
     ]
     each_number = reduce(torch.maximum, [*moved, *map(last_place, plain)])
-    # The least over its image and each other axis: one bad image or channel, or a mask of -1e9, hides no other.
+    # The smallest of the effects over its image and each other axis: one bad image or channel, or a mask of -1e9, must
+    # not hide a difference elsewhere.
     axes = set(range(gap.dim()))
     groups = (
         [each_number.amax([*axes - {axis}], keepdim=True) for axis in axes] if len(axes) > 1 else [each_number.max()]
     )
     rounding = reduce(torch.minimum, groups).expand_as(gap)
-    # Infinite over infinite shows nothing, and zero over zero is equal.
+    # Infinity over infinity proves nothing, and zero over zero is equal.
     ratio = torch.where(rounding == math.inf, 1.0, gap / rounding).masked_fill(gap == 0, 0.0)
     place = tuple(int(each) for each in torch.unravel_index(ratio.argmax(), ratio.shape))
     first_number, second_number = (float(side[place]) for side in plain)
-    image = ratio[place[0]] if ratio.dim() > 1 else ratio  # one image is shown, so its numbers are counted
+    image = ratio[place[0]] if ratio.dim() > 1 else ratio  # one image is reported, so its numbers are counted
     many = int((image > REFUTES).sum())
     return Difference(float(ratio[place]), output, place, first_number, second_number, float(rounding[place]), many)
 

@@ -1,7 +1,7 @@
-"""Both networks run by a plain call, and beside the second one the first with the second's numbers in its layers.
+"""Runs both networks by plain calls, and in parallel with the second a copy of the first with the second's layers.
 
-Copies run, so that the caller's networks stay as they are. Code that compares objects by identity may notice: that is a
-premise of every certificate.
+Copies run, so the caller's networks stay unchanged. Code that compares objects by identity may notice; every
+certificate has the premise that it does not.
 """
 
 from collections.abc import Sequence
@@ -24,19 +24,19 @@ from conv2attn.networks.copies import copy_network
 from conv2attn.networks.specimens import Inputs
 
 WHICH = ("first", "second")
-FEW = 2  # images on which other modes of gradients are tried, as many as batch normalisation in training mode needs
+FEW = 2  # images for other modes of gradients: batch normalisation in training mode needs two
 
 
 @final
 @dataclass(frozen=True)
 class Runs:
-    """The outputs of both networks, and where the second differs from the first with the second's layers in it.
+    """The outputs of both networks, and how the second differs from the first with the second's layers in it.
 
     Args:
         pairs: the pairs of layers, as measured.
-        first, second: as they are; the layers were measured while a copy of the first ran.
-        seen: what code between the layers sees of the second's layers, in words; empty if nothing.
-        elsewhere: how one of the networks returns other numbers in another mode of gradients, in words.
+        first, second: their outputs; layers were measured while a copy of the first ran.
+        seen: the difference that code between the layers notices with the second's layers, in words; empty if none.
+        elsewhere: how one network's numbers differ in another mode of gradients, in words.
         gradients: the modes of gradients in which both ran.
     """
 
@@ -54,12 +54,13 @@ def run_both(
     """Runs both networks without gradients, copies on a few images in other modes, and measures the layers.
 
     Args:
-        read: of the networks. Where both are the same code, the copy that is run beside the second stands for both.
-        modes: of gradients in which both run beside the usual ones.
+        read: the pairs of layers. If both networks are the same code, the copy that runs in parallel with the second
+            represents both.
+        modes: further modes of gradients in which both run.
     Raises:
         UsageError: the first does not run (C2A009) or takes one image without a batch (C2A007), or there is not enough
             memory (C2A202).
-        UnsupportedError: a copy is not the network (C2A106).
+        UnsupportedError: a copy differs from the network (C2A106).
     """
     twins = not read.difference
     pairs = {name: [pair.unmeasured() for pair in each] for name, each in read.layers.items()}
@@ -72,7 +73,7 @@ def run_both(
         remedy = without_batch(images) or takes
         raise UsageError("C2A009", f"the first network does not run on {described}: {reason_why}", remedy)
     same = all(pair.same for each in pairs.values() for pair in each)
-    if not same:  # measured beside each other, so that what follows a layer reads the first's numbers
+    if not same:  # measured in parallel, so that the next layer reads the first's numbers
         call(Exchanged(copy_network(networks[0]), copies[1], pairs, carrying=False), images)
     exchanged = Exchanged(copies[0], copies[1], pairs if same else {})
     carrying = call(exchanged, images)
@@ -90,13 +91,13 @@ def run_both(
 
 
 def check_batch(network: nn.Module, inputs: Inputs) -> None:
-    """Refuses one image without a batch, which torch's convolutions take: its channels would count as images.
+    """Refuses a single image without a batch, which torch's convolutions accept: its channels would count as images.
 
     Args:
-        network: of which a copy was found to be the same; another copy runs.
+        network: a network with a faithful copy; another copy runs here.
 
     Raises:
-        UsageError: the first convolution has as many axes as this, and its channels (C2A007).
+        UsageError: the image fits the first convolution without a batch (C2A007).
     """
     images = tensors_in(inputs)[0]
     first = next((each for each in network.modules() if isinstance(each, STOCK)), None)
@@ -106,7 +107,7 @@ def check_batch(network: nn.Module, inputs: Inputs) -> None:
     first = next(each for each in network.modules() if isinstance(each, STOCK))
     axes = list[int]()
     hook = first.register_forward_pre_hook(lambda _, arguments: axes.append(arguments[0].ndim))
-    with hook, suppress(Exception):  # an error of the network is named where it is run
+    with hook, suppress(Exception):  # an error of the network is reported by its later run
         call(network, inputs)
     if images.ndim in axes[:1]:
         sides = "x".join(map(str, images.shape))
@@ -116,7 +117,7 @@ def check_batch(network: nn.Module, inputs: Inputs) -> None:
 def difference_in_mode(
     mode: str, networks: tuple[nn.Module, nn.Module], called: tuple["Exchanged", nn.Module], images: Inputs
 ) -> str:
-    """The difference that code sees in a mode of gradients; new copies are run where those called before differ."""
+    """The difference visible to code in a mode of gradients; new copies run if those called before differ."""
     if not difference_in_words(call(called[0], images, mode=mode), call(called[1], images, mode=mode)):
         return ""
     second = copy_network(networks[1])
@@ -125,7 +126,7 @@ def difference_in_mode(
 
 
 def changes_with_modes(networks: Sequence[nn.Module], images: Inputs, modes: Sequence[str]) -> str:
-    """How a copy of one of the networks returns other numbers in one of the modes than without gradients, in words."""
+    """How a network's numbers differ between one of the modes and no gradients, in words."""
     for which, network in zip(WHICH, networks, strict=True) if modes else ():
         plain = numbers_of(call(copy_network(network), images))
         for mode in modes:

@@ -1,11 +1,11 @@
-"""What the schema of an operator of torch says: its name, and its arguments by name."""
+"""Reads schemas of torch's operators: the name, and the arguments by name."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 
 def base_name(func: Any) -> str:
-    """The name of an operator, which is that of its variant in place too."""
+    """The name of an operator, shared with its in-place variant."""
     name: str = func._schema.name.split("::")[1]
     return name[:-1] if name.endswith("_") and not name.startswith("__") else name
 

@@ -1,8 +1,8 @@
-"""Stochastic arithmetic: a network is called with every number rounded at random, so that its rounding can be measured.
+"""Stochastic arithmetic: calls a network with every number rounded at random, which measures its rounding.
 
 Each operator is computed in float64 and each of its numbers is rounded up or down by chance (CESTAC, Verificarlo), so
-shaken calls lie around the exact result. What is exact stays: copies, masks, ties and indices. Sources: Vignes 1993, "A
-stochastic arithmetic for reliable scientific computation"; Denis et al. 2016, "Verificarlo".
+shaken calls scatter around the exact result. Exact steps stay exact: copies, masks, ties and indices. Sources: Vignes
+1993, "A stochastic arithmetic for reliable scientific computation"; Denis et al. 2016, "Verificarlo".
 """
 
 import math
@@ -22,20 +22,20 @@ from conv2attn.torch_internals import TorchDispatchMode, tree_leaves, tree_map
 WIDE = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32, torch.float64), torch.float64)
 WIDE |= dict.fromkeys((torch.complex64, torch.complex128), torch.complex128)
 BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Whole numbers of so many bytes."""
+"""Integer dtypes by their bytes."""
 BLOCK = 2**16
-"""Numbers that are moved at a time, so that they stay in the cache."""
+"""Numbers moved at a time, so that they stay in the cache."""
 COUNTS = 2**11
-"""Whole numbers below it are exact in every format: they may count or index, and stay."""
+"""Integers below this are exact in every format. They may be counts or indices, and stay."""
 
 PRODUCTS = tuple(getattr(torch.ops.aten, name).default for name in ("convolution", "mm", "bmm", "addmm", "baddbmm"))
 """Operators whose result has the dtype of each operand."""
 
 
 def shaken_call(network: nn.Module, inputs: Inputs, seed: int) -> Returned:
-    """What a copy of the network returns in stochastic arithmetic; inputs and stored numbers move to a neighbour first.
+    """A copy's output in stochastic arithmetic, for inputs and stored numbers that first move to a neighbour.
 
-    Random numbers of the network are drawn anew, from `seed`.
+    The network's random numbers are drawn from `seed`.
     """
     generator = torch.Generator().manual_seed(seed)
     copy = copy_network(network)
@@ -50,9 +50,9 @@ def shaken_call(network: nn.Module, inputs: Inputs, seed: int) -> Returned:
 
 @final
 class StochasticRounding(TorchDispatchMode):
-    """Computes each operator in float64, and rounds its numbers up or down by chance.
+    """Computes each operator in float64, and rounds its numbers up or down at random.
 
-    Where float64 has no kernel, the numbers move to a neighbour instead.
+    If there is no float64 kernel, the numbers move to a neighbour instead.
     """
 
     supports_higher_order_operators = True
@@ -69,9 +69,9 @@ class StochasticRounding(TorchDispatchMode):
             return func(*args, **kwargs)  # a view has the numbers of its base
         # Random operators draw other numbers in float64, so their results have no wider counterpart.
         if schema and torch.Tag.nondeterministic_seeded not in func.tags:
-            with suppress(Exception):  # no kernel for float64
+            with suppress(Exception):  # there may be no float64 kernel
                 exact = func(*tree_map(widened, args), **tree_map(widened, kwargs))
-        # A product costs most of a call and has the dtype of its factors, so it is computed in float64 alone.
+        # A product costs most of a call and has the dtype of its factors, so it is computed only in float64.
         if isinstance(exact, Tensor) and func in PRODUCTS and exact.dtype != args[0].dtype and is_rounded(exact):
             return neighbour(exact.to(args[0].dtype), self.generator, exact)
         out = func(*args, **kwargs)
@@ -82,7 +82,7 @@ class StochasticRounding(TorchDispatchMode):
 
 
 def wide_leaves(exact: Any) -> Iterator[Any]:
-    """The leaves of a result in float64, or None for each where there is none."""
+    """The leaves of a result in float64, or None for each if there is no float64 result."""
     return repeat(None) if exact is None else iter(tree_leaves(exact))
 
 
@@ -101,14 +101,14 @@ def is_wider(wider: Any, rounded: Tensor) -> bool:
 
 
 def is_rounded(tensor: Tensor) -> bool:
-    """Whether the numbers of a tensor are rounded ones that can be moved."""
+    """Whether a tensor has rounded numbers that can be moved."""
     return tensor.dtype in WIDE and tensor.layout is torch.strided and tensor.numel() > 0 and not tensor.is_meta
 
 
 def neighbour(tensor: Tensor, generator: torch.Generator, exact: Tensor | None = None) -> Tensor:
-    """`exact` rounded up or down by chance; without it, each number moved to the next larger or smaller one.
+    """`exact` rounded up or down at random; without it, each number moves to the next larger or smaller one.
 
-    Without it small whole numbers stay, since they may count; numbers that are not finite always stay.
+    Without `exact`, small integers stay, since they may be counts. Numbers that are not finite always stay.
     """
     if not is_rounded(tensor):
         return tensor
@@ -116,7 +116,7 @@ def neighbour(tensor: Tensor, generator: torch.Generator, exact: Tensor | None =
         wider = None if exact is None else torch.view_as_real(exact.resolve_conj())
         pairs = neighbour(torch.view_as_real(tensor.resolve_conj()), generator, wider)
         return torch.view_as_complex(pairs.contiguous())
-    # A copy of the numbers, or the exact ones rounded to the nearest; blocks of both are moved where they lie.
+    # A copy of the numbers, or the exact ones rounded to the nearest; blocks of both are moved in place.
     moved = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
     moved.copy_(tensor if exact is None else exact)
     words = torch.empty(-(-moved.numel() // 8), dtype=torch.int64, device="cpu")
@@ -124,20 +124,20 @@ def neighbour(tensor: Tensor, generator: torch.Generator, exact: Tensor | None =
     wider_blocks = repeat(None) if exact is None else exact.reshape(-1).split(BLOCK)
     for block, wide, coin in zip(moved.view(-1).split(BLOCK), wider_blocks, coins.split(BLOCK), strict=False):
         steps = steps_of(block, wide, coin[: len(block)] >> 7)
-        # The next number in size has the next bits, read as a whole number: IEEE 754-2019, section 3.4.
+        # The next larger number has the next bit pattern, read as an integer: IEEE 754-2019, section 3.4.
         block.view(BITS[tensor.dtype.itemsize]).add_(steps)
-    # A sum is finite only where all of its numbers are.
+    # A sum is finite only if all of its numbers are.
     if math.isfinite(tensor.sum()) and math.isfinite(moved.sum()):
         return moved
     return torch.where(tensor.isfinite() & moved.isfinite(), moved, tensor)
 
 
 def steps_of(block: Tensor, wide: Tensor | None, signs: Tensor) -> Tensor:
-    """By how many places in the last digit each number grows in size: -1, 0 or 1.
+    """The change of each number's magnitude, in units of its last place: -1, 0 or 1.
 
     Args:
-        wide: the exact numbers: each may move to the other side of its own; what is exact stays.
-        signs: 0 or -1, by chance.
+        wide: the exact numbers: each rounded number may move to the other side of its exact one; exact ones stay.
+        signs: 0 or -1, at random.
     """
     if wide is not None:
         apart = wide.abs().sub_(block.to(wide.dtype).abs_())

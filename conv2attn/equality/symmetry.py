@@ -1,4 +1,4 @@
-"""Does a network commute with shifts, flips or permutations of its input? It is compared before and after."""
+"""Decides whether a network commutes with shifts, flips or permutations of its input."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -21,12 +21,12 @@ Kind = Literal["shift", "flip", "permute"]
 
 @final
 class Moved(nn.Module):
-    """Moves the pixels of an image (batch, channels, *sides), and leaves what has no sides as it is.
+    """Moves the pixels of an image (batch, channels, *sides); tensors without sides stay unchanged.
 
     Args:
         kind: "shift" rolls by `amounts` pixels along each axis; "flip" mirrors the axes whose amount is not 0;
             "permute" orders the tokens by a fixed random permutation, drawn by the seed `amounts[0]`.
-        sides: of the input, for which the amounts are meant: on smaller sides a shift is as much smaller.
+        sides: sides of the input to which the amounts refer: on smaller sides a shift is proportionally smaller.
     """
 
     def __init__(self, kind: Kind, amounts: Sequence[int], sides: Sequence[int]):
@@ -55,7 +55,7 @@ class Moved(nn.Module):
         """The shift on an output with these sides.
 
         Raises:
-            UsageError: the shift is no whole number of its pixels (C2A007).
+            UsageError: the shift is not an integer number of its pixels (C2A007).
         """
         if len(sides) != len(self.sides):
             return self.amounts
@@ -78,18 +78,19 @@ def symmetric(
 ) -> Certificate:
     """Whether `network` commutes with a movement of its pixels: whether `f(T x)` is `T f(x)` for every image.
 
-    Outputs without sides, such as logits, must stay what they are. A shift is circular: with zero padding a convolution
-    commutes with it in the interior alone, and is refuted. Answered as `certify` of the two networks.
+    Outputs without sides, such as logits, must not change. A shift is circular: with zero padding a convolution
+    commutes with it only in the interior, and is refuted. The answer is that of `certify` for the two networks.
 
     Args:
         shift: pixels along each axis.
         flip: 1 for each axis that is mirrored, 0 for the others; True mirrors the last axis.
         permute: seed of a permutation of all pixels.
         input_size: (channels, *sides); that of the images, or the network's own, by default.
-        circumstances, options: others of `certify`.
+        circumstances, options: further arguments of `certify`.
     Raises:
-        UsageError: not exactly one movement is passed, or several sizes (C2A004), it has other axes than the input, or
-            is no whole number of pixels of an output (C2A007), or nothing says how large an input is (C2A005).
+        UsageError: not exactly one movement is passed, or several sizes (C2A004), the movement has other axes than the
+            input, or is not an integer number of pixels of an output (C2A007), or the size of an input is unknown
+            (C2A005).
     Examples:
         >>> import torch
         >>> from conv2attn.equality import symmetric
@@ -116,7 +117,7 @@ def symmetric(
         reason = f"{kind}={tuple(amounts)} is not a number for each of {len(sides)} axes"
         raise UsageError("C2A007", reason, "Pass one for each axis of the image.")
     moved = Moved(kind, amounts, sides)
-    # Only a run tells the sides of the outputs, on which the movement may be none.
+    # Only a run shows the sides of the outputs, on which the movement may be undefined.
     for output in tensors_in(
         call(copy_network(network), as_inputs(network, size) if images is None else images).output
     ):

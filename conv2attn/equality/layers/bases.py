@@ -37,7 +37,7 @@ from conv2attn.theory.bounds import Head, one_hot_threshold, smallest_eigenvalue
 from conv2attn.theory.bounds.formats import accumulator_of
 from conv2attn.theory.bounds.sum_rounding import gamma
 
-UNKNOWN_SHIFT = 1.0  # as the shift of a head: nothing is known of its leak
+UNKNOWN_SHIFT = 1.0  # the shift of a head with unknown leak
 
 
 def heads_of(basis: Basis) -> tuple[Head, ...]:
@@ -46,7 +46,7 @@ def heads_of(basis: Basis) -> tuple[Head, ...]:
 
 
 def heads_out_of_bounds(basis: Basis) -> list[int]:
-    """The heads whose target is off the padded grid for some query of some grid: they read the nearest key instead."""
+    """The heads whose target is off the padded grid for some query and grid, so that they read the nearest key."""
     return [number for number, head in enumerate(heads_of(basis)) if head.outside]
 
 
@@ -74,9 +74,9 @@ def _(operators: QuadraticSoftmax, sites: Sites) -> tuple[Head, ...]:
 
 @soft_heads.register
 def _(operators: EnumeratedSoftmax, sites: Sites) -> tuple[Head, ...]:
-    """On one line its numbers are the pixels; of several axes nothing is known but of pixels inside the grid."""
-    # Pixels are enumerated row by row, so over several axes a difference of numbers is no distance: then a head is
-    # known on a pixel of the grid alone, whose own key has the only score of zero.
+    """On a line, the enumeration counts pixels; with several axes, leaks are known only for pixels inside the grid."""
+    # Pixels are enumerated row by row, so with several axes a difference of numbers is no distance. Then only a head on
+    # a pixel of the grid is known: its own key has the only score of zero.
     if operators.center.shape[1] == 1:
         return soft_heads(QuadraticSoftmax(operators.center, operators.alpha), sites)
     heads = zip(operators.center.tolist(), offsets(operators), operators.alpha.tolist(), strict=True)
@@ -91,9 +91,10 @@ def _(operators: EnumeratedSoftmax, sites: Sites) -> tuple[Head, ...]:
 
 @soft_heads.register
 def _(operators: GeneralisedSoftmax, sites: Sites) -> tuple[Head, ...]:
-    """Nothing is said of their leak.
+    """Their leak is unknown.
 
-    A score is off by at most `(3 axes + 4) u |root|_F^2 |n|^2 / 2`, and one of `-alpha |n|^2` by `4 u alpha |n|^2`.
+    The error of a score is at most `(3 axes + 4) u |root|_F^2 |n|^2 / 2`, and one of `-alpha |n|^2` by `4 u alpha
+    |n|^2`.
     """
     axes = operators.center.shape[1]
     steepest = (operators.root.cpu().double().square().sum((1, 2)) * (axes + 1) / 2).tolist()
@@ -102,22 +103,22 @@ def _(operators: GeneralisedSoftmax, sites: Sites) -> tuple[Head, ...]:
 
 
 def soft_head(alpha: float, shifts: Iterable[float], outside: Iterable[float]) -> Head:
-    """The head with these shifts and distances off the grid, one of each per axis of its scores."""
+    """The head with these shifts and distances off the grid, one per axis of its scores."""
     shifts, outside = tuple(shifts), tuple(outside)
-    # A few squares and sums of float64, rounded up by far more than they can be off.
+    # A few squares and sums in float64, rounded up by far more than their error.
     distance = sum((over + shift) ** 2 for over, shift in zip(outside, shifts, strict=True)) * (1 + 2.0**-40)
     return Head(alpha, shifts, distance, any(outside))
 
 
 def distance_outside(sites: Sites, offset: Offset) -> tuple[int, ...]:
-    """For each axis the distance by which the target of the outermost query lies off the grid, on every grid."""
+    """For each axis, the distance of the outermost query's target from the grid, on every grid."""
     return tuple(
         max(0, -before - o, o - after) for before, o, after in zip(sites.before, offset, sites.after, strict=True)
     )
 
 
-LONGEST_DISPLACEMENT = 2.0**25  # of a displacement, since sides are below 2^24
-MARGIN = 1 - 2.0**-20  # chosen: far more than the few roundings of float64 with which a gap is computed here
+LONGEST_DISPLACEMENT = 2.0**25  # sides are below 2^24
+MARGIN = 1 - 2.0**-20  # chosen: far more than the few float64 roundings of a gap
 
 
 @singledispatch
@@ -144,16 +145,16 @@ def _(heads: GeneralisedSoftmax, basis: Basis) -> str:
 def gap_of(root: torch.Tensor, format_name: str) -> float:
     """A number g such that keys n pixels from a target on a pixel score at most `-g |n|^2`, as computed; 0 if none.
 
-    The score of the target is 0. That of another key is `-1/2 |root n|^2`, with a root and an n that are exact. Each
-    entry of `root n` is off by at most `gamma_axes |row| |n|`, so that the vector is at least as long as
-    `(s - gamma_axes |root|_F) |n|`, with s the smallest singular value; the squares, their sum and the half are off by
-    a relative `gamma_(axes + 2)`. No entry overflows.
+    The score of the target is 0. That of another key is `-1/2 |root n|^2`, with exact root and n. Each entry of `root
+    n` has an error of at most `gamma_axes |row| |n|`, so the vector is at least as long as `(s - gamma_axes |root|_F)
+    |n|`, with s the smallest singular value; the squares, their sum and the half have a relative error of `gamma_(axes
+    + 2)`. No entry overflows.
 
     Source: Higham 2002, Lemma 3.1 and Eq. 3.12.
     """
     axes, inner = len(root), accumulator_of(format_name)
     unit, largest = inner.unit_roundoff, root.square().sum().item()
-    # Beyond it a score may overflow to -inf, and a row of nothing else has no softmax.
+    # Beyond it a score may overflow to -inf, and a row of -inf alone has no softmax.
     if not largest * LONGEST_DISPLACEMENT**2 <= inner.largest:
         return 0.0
     gram: Any = (root.mT @ root).tolist()
@@ -171,8 +172,8 @@ def gap_of(root: torch.Tensor, format_name: str) -> float:
 class Pair:
     """Two layers to compare.
 
-    `scattered` says which of them torch computes as a transposed convolution: by adding up the taps of an output in the
-    format in which it is stored; `engines` which engines may compute each.
+    `scattered` says which of them torch computes as a transposed convolution, which adds up the taps of an output in
+    the storage format; `engines` which engines may compute each.
     """
 
     original: Basis
@@ -182,13 +183,13 @@ class Pair:
 
     @cached_property
     def magnitudes(self) -> tuple[Tensor, Tensor]:
-        """For each output channel of either layer, the sum of |W_out| |W_val| over terms and input channels."""
+        """For each layer and output channel, the sum of |W_out| |W_val| over terms and input channels."""
         first = magnitudes(self.original)
         return first, first if self.same_taps else magnitudes(self.converted)
 
     @cached_property
     def same_taps(self) -> bool:
-        """Whether both store the same taps at the same starts, so that no sum of taps need be formed."""
+        """Whether both store the same taps at the same starts, so no sum of taps is needed."""
         original, converted = self.original, self.converted
         if original.starts != converted.starts or original.weights.groups != converted.weights.groups:
             return False
@@ -198,7 +199,7 @@ class Pair:
 
 
 def engines_of(layer: nn.Module | None) -> tuple[str, ...]:
-    """The engine set, "auto" for a convolution; for content terms, silent or not, a rule takes one of two others."""
+    """The engines that may compute a layer: the one set, "auto" for a convolution, or two others for content terms."""
     if not isinstance(layer, MultiHeadSelfAttention):
         return ("auto",)
     chosen = ENGINES[layer.engine].choose is not None
@@ -207,13 +208,13 @@ def engines_of(layer: nn.Module | None) -> tuple[str, ...]:
 
 @singledispatch
 def comparable_basis(layer: Any, weights: Weights | None = None) -> Basis:
-    """The basis of a convolution or a position-only attention as it is now, with `weights` instead of its own if given.
+    """The current basis of a convolution or a position-only attention, with `weights` instead of its own if passed.
 
     A factor that is an identity is left out, and the centres of the heads are those that the scores are computed from.
     Heads with full covariances that are one-hot as computed are shifts.
 
     Raises:
-        UnsupportedError: it is neither, or its code was replaced, or its weight changes at each call (C2A101, C2A105,
+        UnsupportedError: the layer is neither, its code was replaced, its weight changes at each call (C2A101, C2A105,
             C2A106), or a centre is not finite (C2A408).
     """
     check_weight(layer)
@@ -272,7 +273,7 @@ def check_weight(layer: nn.Module) -> None:
     """Refuses a layer whose weight changes at each call.
 
     Raises:
-        UnsupportedError: it does (C2A106).
+        UnsupportedError: the weight changes (C2A106).
     """
     if weight_changes(layer):
         why = "in training mode each call of a spectral norm changes the weight: compare in evaluation mode"
@@ -281,7 +282,7 @@ def check_weight(layer: nn.Module) -> None:
 
 @singledispatch
 def as_scored(heads: Positions, dtype: torch.dtype) -> Positions | None:
-    """The heads with the numbers from which scores in `dtype` are computed; None of a family not known to be hard."""
+    """The heads with the numbers from which scores in `dtype` are computed; None for a family not known to be hard."""
     return None
 
 
@@ -301,14 +302,14 @@ def _(heads: GeneralisedSoftmax, dtype: torch.dtype) -> Positions:
 
 
 def without_identities(weights: Weights) -> Weights:
-    """Equal channel matrices, detached, in one factor where the other is an identity: then no sum is formed."""
+    """The same channel matrices, detached, as one factor if the other is an identity, so that no sum is formed."""
     value, output, bias = (None if w is None else w.detach() for w in (weights.value, weights.output, weights.bias))
     taps = None if value is None or output is None else taps_beside_identity(value, output, weights.groups)
     return Weights(value, output, bias, weights.groups) if taps is None else Weights(None, taps, bias, weights.groups)
 
 
 def taps_beside_identity(value: Tensor, output: Tensor, groups: int) -> Tensor | None:
-    """`W_val W_out` of each head if one factor is an identity, padded with zeros or not; else None."""
+    """`W_val W_out` of each head if one factor is an identity, with or without zero padding; otherwise None."""
     width, d_in, d_out = value.shape[1] // groups, value.shape[2], output.shape[1] // groups
     if width >= d_in and torch.equal(value, torch.eye(width, d_in).repeat(len(value), groups, 1).to(value)):
         return output[:, :, :d_in]
@@ -318,7 +319,7 @@ def taps_beside_identity(value: Tensor, output: Tensor, groups: int) -> Tensor |
 
 
 def stored_taps(basis: Basis) -> Tensor | None:
-    """`W_val W_out` of each term where this takes no product, (terms, d_out, d_in / groups); else None."""
+    """`W_val W_out` of each term, (terms, d_out, d_in / groups), if that needs no product; otherwise None."""
     weights = basis.weights
     return weights.taps() if weights.value is None or weights.output is None else None
 
@@ -334,7 +335,7 @@ def channels(basis: Basis) -> tuple[int, int]:
 
 
 def working_heads(basis: Basis) -> list[int]:
-    """The terms that do anything: one with a factor of zeros adds nothing, wherever it reads."""
+    """The terms with an effect: a factor of zeros adds nothing, wherever it reads."""
     factors = [w for w in (basis.weights.value, basis.weights.output) if w is not None]
     # NaN is not equal to zero, so a head with one counts as working.
     used = torch.stack([~(factor.abs().sum((1, 2)) == 0) for factor in factors]).all(0)
@@ -353,7 +354,7 @@ def magnitudes(basis: Basis) -> Tensor:
 
 @contextmanager
 def gradual_underflow() -> Iterator[bool]:
-    """Lets subnormal numbers count, as they do on paper; yields whether this thread flushed them, and will again."""
+    """Within the block subnormal numbers are kept; yields whether this thread flushed them before, and will again."""
     flushing = thread_flushes()
     torch.set_flush_denormal(False)
     try:

@@ -21,12 +21,12 @@ LAYERS = (*STOCK, MultiHeadSelfAttention)
 @final
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A convolution or an attention of a network; one that is called as a function has no module of its own.
+    """A convolution or an attention of a network; a convolution called as a function has no module.
 
     Args:
         name: the dotted path of a module; `owner:function` for a convolution that is called as a function.
-        module: the layer, or the attention in place of the function; None where the function itself is called.
-        basis: of a function with any weight, in which every tap is another number.
+        module: the layer, or the attention in place of the function; None if the function itself is called.
+        basis: basis for a function: its weight is arbitrary, so every tap is a different number.
     """
 
     name: str
@@ -40,24 +40,24 @@ class Layer:
 
     @cached_property
     def softened(self) -> nn.Module | None:
-        """The module; of attention a copy with the same parameters, whose quadratic heads are softmaxes."""
+        """The module; for attention, a copy with the same parameters whose quadratic heads are softmaxes."""
         return softened_module(self.module)
 
 
 def softened_module(layer: nn.Module | None) -> nn.Module | None:
-    """A layer; of attention a copy with the same parameters, whose quadratic heads are softmaxes."""
+    """The layer; for attention, a copy with the same parameters whose quadratic heads are softmaxes."""
     if not isinstance(layer, MultiHeadSelfAttention):
         return layer
-    # The parameters stay the same objects: what is measured is the layer, with another engine.
-    module = object.__new__(type(layer))  # a copy of parametrized modules is refused
+    # The parameters stay the same objects, so the layer itself is measured, with another engine.
+    module = object.__new__(type(layer))  # parametrized modules refuse to be copied
     module.__setstate__(dict(vars(layer)))
     module.engine = "separable" if isotropic(module.operators()) is not None else "auto"
     return module
 
 
 def own(layer: nn.Module, *arguments: Any, **keywords: Any) -> Tensor:
-    """The output of a layer by its own class, without its hooks but for those that compute its weight."""
-    # By the class, since a forward or hooks put on the instance are code around the layer, which is compared as code.
+    """The output of a layer by its class, without its hooks except those that compute its weight."""
+    # By the class: a forward or hooks on the instance are code around the layer, and are compared as code.
     for hook in reparametrisations(layer).values():
         hook(layer, ())
     result: Tensor = type(layer).forward(layer, *arguments, **keywords)
@@ -67,7 +67,7 @@ def own(layer: nn.Module, *arguments: Any, **keywords: Any) -> Tensor:
 def function_layers(name: str, calls: AttendingCalls, like: Tensor) -> Iterator[tuple[tuple[Any, ...], Layer, Layer]]:
     """For each geometry of the functional convolutions of one module, the function and the attention in its place.
 
-    Both have any weight: the attention takes the weight of each call, so what is compared holds for all weights.
+    The weight is arbitrary: the attention takes that of each call, so the comparison holds for all weights.
 
     Args:
         like: a tensor of the dtype and the device of the network.
@@ -77,23 +77,23 @@ def function_layers(name: str, calls: AttendingCalls, like: Tensor) -> Iterator[
     layers = [*zip(calls.geometries, calls.layers, strict=True), *calls.later_layers.items()]
     for geometry, layer in layers:
         convolution, label = any_convolution(geometry, like), str(layer.name)
-        if ":" not in label:  # of a geometry that was first met after the conversion
+        if ":" not in label:  # a geometry that first occurred after the conversion
             label = f"{name or '(root)'}:conv{len(geometry[2])}d"
         second = Layer(label, layer, comparable_basis(layer, tap_weights(convolution)))
         yield geometry, Layer(label, None, comparable_basis(convolution)), second
 
 
 def any_convolution(geometry: tuple[Any, ...], like: Tensor) -> Convolution:
-    """A convolution of this geometry in whose weight every tap is another number; see `functional.geometry_of`."""
+    """A convolution of this geometry whose taps are all different numbers; see `functional.geometry_of`."""
     shape, groups, stride, dilation, before, after, mode, spacing = geometry
-    # Each tap is another number, so that two taps which changed places are seen.
+    # Each tap is a different number, so exchanged taps are detected.
     taps = torch.arange(1, 1 + torch.Size(shape[2:]).numel(), dtype=torch.float64, device="cpu").reshape(shape[2:])
     weight = torch.ones(shape, dtype=torch.float64, device="cpu").mul(taps).to(like)
     return Convolution(weight, None, stride, dilation, Padding(before, after, mode, spacing), groups)
 
 
 def tap_weights(convolution: Convolution) -> Weights:
-    """The channel matrices of a convolution, as attention in its place takes them."""
+    """The channel matrices of a convolution, in the form of the attention that replaces it."""
     return Weights(None, convolution.taps(), convolution.bias, convolution.groups)
 
 

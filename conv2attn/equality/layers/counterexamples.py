@@ -1,4 +1,4 @@
-"""Counterexamples of layers: constructed, not searched for, since both layers are affine in their input."""
+"""Counterexamples of layers: constructed without search, since both layers are affine in their input."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from conv2attn.layers.theorem import STOCK, attention_for
 from conv2attn.networks.conversion.computed_weights import current_convolution
 from conv2attn.theory.basis import Basis, Sides
 
-CHANNELS = 16  # output channels that are tried, those whose weights differ most
+CHANNELS = 16  # number of output channels tried, those whose weights differ most
 
 
 def find_counterexample(
@@ -28,14 +28,14 @@ def find_counterexample(
     pair: Pair,
     reach: float,
 ) -> Counterexample | None:
-    """The input within +-reach that shows the largest difference of all that were constructed; None if none shows any.
+    """The constructed input within +-reach with the largest difference; None if no input shows one.
 
-    It is small. For one output the difference is affine in the input, so its sign-aligned
-    input, +-reach by the sign of the gradient, is the worst for that output in real arithmetic. Zero shows what only
-    the biases differ by. A difference counts if it exceeds what rounding allows or is one in exact arithmetic.
+    Its image is small. For one output the difference is affine in the input, so the sign-aligned input, +-reach by the
+    sign of the gradient, is the worst for that output in real arithmetic. Zero shows a difference of the biases alone.
+    A difference counts if it exceeds what rounding allows or is one in exact arithmetic.
     """
     counterexamples = list[Counterexample]()
-    # A layer may refuse images of these sides. Then there is nothing to show, and the findings stand without it.
+    # A layer may refuse images of these sides. Then there is no counterexample, and the findings are unchanged.
     with contextlib.suppress(Conv2AttnError, RuntimeError, IndexError):
         for image, place in candidate_inputs(layers, pair, reach):
             each = compared_at(layers, pair, image[0].detach(), place)
@@ -50,12 +50,12 @@ def compared_at(
     image: Tensor,
     place: tuple[int, ...],
 ) -> Counterexample | None:
-    """The numbers of both layers on `image` (channels, *sides), where most is beyond what is allowed, else at `place`.
+    """Both layers' numbers on `image` (channels, *sides) where they most exceed the allowed difference, or at `place`.
 
     Returns:
         None where the shapes differ.
     Raises:
-        Conv2AttnError, RuntimeError: a layer does not run on it.
+        Conv2AttnError, RuntimeError: a layer does not run on the image.
     """
     with torch.no_grad():
         first, second = (each[0].cpu() for each in both_outputs(layers, image[None]))
@@ -63,7 +63,7 @@ def compared_at(
         return None
     limits = rounding_allowed(layers[0], pair, image) or [torch.inf] * len(first)
     limit = torch.tensor(limits, dtype=torch.float64, device=first.device).reshape(-1, *[1] * (first.ndim - 1))
-    # A NaN of the second is a difference; where the first is not finite, nothing is one.
+    # A NaN of the second is a difference; if the first is not finite, nothing counts as one.
     excess = distance(first, second) - limit
     excess[~first.isfinite()] = -torch.inf
     worst = tuple(int(i) for i in torch.unravel_index(excess.argmax(), excess.shape))
@@ -86,15 +86,16 @@ def both_outputs(layers: tuple[Layer, Layer], image: Tensor) -> tuple[Tensor, Te
 
 
 def candidate_inputs(layers: tuple[Layer, Layer], pair: Pair, reach: float) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
-    """Zero, and the worst input for some outputs of the channels that differ most: corner, middle and end queries, and
-    the one that differs most on noise.
+    """Zero, and the worst input for some outputs of the channels that differ most.
+
+    The outputs are those of corner, middle and end queries, and the one that differs most on noise.
 
     Each with the output that it is the worst for; zero with that of the largest difference.
     """
     original, like = pair.original, pair.original.weights.stored
     image = torch.zeros(1, original.weights.d_in, *small_sides(original), dtype=like.dtype, device=like.device)
     image.requires_grad_()
-    # Both layers are affine, so gradients at zero are those everywhere, and one graph serves all outputs.
+    # Both layers are affine, so their gradients are constant, and one graph serves all outputs.
     first, second = both_outputs(layers, image)
     difference = (second.cpu().double() - first.cpu().double())[0]
     largest = torch.unravel_index(difference.detach().abs().nan_to_num(torch.inf).argmax(), difference.shape)
@@ -125,13 +126,13 @@ def small_sides(basis: Basis) -> Sides:
 
 
 def exact_value(basis: Basis, image: Tensor, place: tuple[int, ...]) -> Fraction | None:
-    """The output at `place` (output channel, then the query) in exact arithmetic, for a finite image without a batch.
+    """The exact output at `place` (output channel, then the query), for a finite image without a batch.
 
-    None where heads are not one-hot or look off the grid, so that it is no rational number of the weights.
+    None if heads are not one-hot or read off the grid: then it is no rational function of the weights.
     """
     channel, *query = place
     keys, padding = basis.padding.pad(image.detach()).cpu(), basis.padding
-    # Softmax weights that are not 0 and 1 are no rational numbers, so an exact output is that of one-hot heads alone.
+    # Softmax weights other than 0 and 1 are irrational, so only one-hot heads have an exact output.
     if check_leak(basis)[1] > 0 or heads_out_of_bounds(basis):
         return None
     bias, stride = basis.weights.bias, basis.form.stride

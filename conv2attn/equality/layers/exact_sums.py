@@ -1,6 +1,6 @@
-"""Sums of taps that start at one pixel, as the real numbers that they are.
+"""Exact sums of the taps that start at one pixel.
 
-Where no sum and no product is formed, floats are compared with floats; otherwise their integers with integers.
+If no sum or product is formed, floats are compared; otherwise integers.
 """
 
 from collections.abc import Hashable, Sequence
@@ -27,9 +27,9 @@ def starts_in_use(basis: Basis) -> set[Offset]:
 
 
 def different_sums(original: Basis, converted: Basis, places: Keys, keys: tuple[Keys, Keys] | None = None) -> Tensor:
-    """The entries whose taps add up to different real numbers, decided exactly: bool (places, d_out, d_in / groups).
+    """The entries whose taps have different exact sums: bool (places, d_out, d_in / groups).
 
-    Where no sum and no product is formed, floats are compared with floats; otherwise their integers with integers.
+    If no sum or product is formed, floats are compared; otherwise integers.
 
     Args:
         places: the keys to compare at.
@@ -40,7 +40,7 @@ def different_sums(original: Basis, converted: Basis, places: Keys, keys: tuple[
     if original.weights.groups != converted.weights.groups:
         weights = block_diagonal(original.weights), block_diagonal(converted.weights)
     stored = [w.taps().cpu() if w.value is None or w.output is None else None for w in weights]
-    # The usual case: each place has one tap in both, so floats are compared with floats, all at once.
+    # The usual case: each place has one tap in both, so all floats are compared at once.
     if stored[0] is not None and stored[1] is not None and tuple(keys[0]) == tuple(keys[1]) == tuple(places):
         return ~(stored[0] == stored[1])
     wrong = list[Tensor]()
@@ -50,8 +50,7 @@ def different_sums(original: Basis, converted: Basis, places: Keys, keys: tuple[
         if single[0] is not None and single[1] is not None:
             wrong.append(~(single[0] == single[1]))
             continue
-        # A sum of products in floats would round. So both sides go into one product of whole numbers, which is zero
-        # where
+        # A sum of products in floats would round. So both sides form one product of integer matrices, which is zero if
         # they are equal:  [outputs | -other outputs] [values ; other values].
         outputs, values = zip(*(in_a_row(*each) for each in zip(weights, terms, strict=True)), strict=True)
         left, right = torch.cat([outputs[0], -outputs[1]], 2), torch.cat(values, 1)
@@ -65,13 +64,13 @@ def only(taps: Tensor, terms: list[int]) -> Tensor | None:
 
 
 def in_a_row(weights: Weights, terms: list[int]) -> tuple[Tensor, Tensor]:
-    """Two matrices a group, of which the product is the sum of these terms."""
+    """Two matrices per group, whose product is the sum of these terms."""
     output, value = (factor[terms].unflatten(1, (weights.groups, -1)) for factor in both_factors(weights))
     return output.permute(1, 2, 0, 3).flatten(2), value.transpose(0, 1).flatten(1, 2)
 
 
 def both_factors(weights: Weights) -> tuple[Tensor, Tensor]:
-    """`output` and `value` in float64, the identity where one is left out."""
+    """`output` and `value` in float64, with the identity for a missing factor."""
     output, value = (None if w is None else w.detach().cpu().double() for w in (weights.output, weights.value))
     if output is not None and value is not None:
         return output, value
@@ -85,7 +84,7 @@ def both_factors(weights: Weights) -> tuple[Tensor, Tensor]:
 
 
 def differing(left: Tensor, right: Tensor) -> Tensor:
-    """Which entries of a product of two matrices of floats are not 0, decided in integers."""
+    """The non-zero entries of a product of two float matrices, decided in integers."""
     (first, _), (second, _) = (integer_matrix(side.numpy()) for side in (left, right))
     return torch.tensor([bool(entry) for entry in (first * second).entries()], device="cpu").reshape(
         len(left), right.shape[1]
@@ -93,12 +92,12 @@ def differing(left: Tensor, right: Tensor) -> Tensor:
 
 
 def is_plain(basis: Basis) -> bool:
-    """Whether each start has one term and each tap is stored, so that sums of taps are not rounded."""
+    """Whether each start has one term and each tap is stored, so that no sum of taps is rounded."""
     return stored_taps(basis) is not None and len(set(basis.starts)) == len(basis.starts)
 
 
 def summed(basis: Basis, places: Sequence[Offset]) -> Tensor:
-    """The sum of taps at each start in float64, (places, d_out, d_in); rounded where a sum is formed."""
+    """The sum of taps at each start in float64, (places, d_out, d_in); rounded if a sum is formed."""
     taps = torch.bmm(*both_factors(block_diagonal(basis.weights)))
     number = {place: at for at, place in enumerate(places)}
     index = torch.tensor([number[start] for start in basis.starts], device=taps.device)
@@ -136,7 +135,7 @@ def nearest_float(number: Fraction) -> float:
 
 
 def block_diagonal(weights: Weights) -> Weights:
-    """The factors with their zero blocks, as those of one group."""
+    """The factors of one group, with the zero blocks between groups filled in."""
 
     def blocks(factor: Tensor | None) -> Tensor | None:
         if factor is None or weights.groups == 1:

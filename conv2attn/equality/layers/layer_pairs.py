@@ -1,4 +1,4 @@
-"""The layers of two networks in pairs, as values, and the first difference of what stands between them."""
+"""Pairs the layers of two networks, as values, and finds the first difference of the code between them."""
 
 from dataclasses import dataclass
 from typing import final
@@ -23,12 +23,12 @@ from conv2attn.torch_internals import COMPILED
 @final
 @dataclass(frozen=True)
 class Pairs:
-    """What two networks are, before either runs.
+    """The structure of two networks, before either runs.
 
     Args:
         difference: the first difference between the layers, in words; empty for the same code.
         layers: the pairs that can be read, by the names of their modules or of the owners of functions.
-        refused: of those that cannot be read, what they are and why, by name.
+        refused: layers that cannot be read, by name, with a description and the reason.
     """
 
     difference: str
@@ -37,10 +37,10 @@ class Pairs:
 
 
 def read_pairs(original: nn.Module, network: nn.Module) -> Pairs:
-    """Both networks walked in lockstep, and their layers read.
+    """Walks both networks in lockstep and reads their layers.
 
     Raises:
-        UnsupportedError: one runs as compiled code (C2A106), or has no weights yet (C2A103).
+        UnsupportedError: a network runs as compiled code (C2A106), or has no weights yet (C2A103).
     """
     check_readable(original, "first")
     check_readable(network, "second")
@@ -56,7 +56,7 @@ def read_pairs(original: nn.Module, network: nn.Module) -> Pairs:
             refused[name or ROOT] = signature, error
     weight = first_weight(original)
     like = torch.empty(0) if weight is None else weight.detach()
-    # A network may be converted in both: then the attention of the first stands in the place of its functions.
+    # Both networks may be converted: then the first's attention replaces its functions.
     for name, (before, calls) in walk.calls.items():
         try:
             layers = {geometry: [first, second] for geometry, first, second in function_layers(name, calls, like)}
@@ -74,7 +74,7 @@ def check_readable(network: nn.Module, which: str) -> None:
     """Refuses a network of which a module runs as compiled code or has no weights yet.
 
     Raises:
-        UnsupportedError: one does (C2A106), or has none (C2A103).
+        UnsupportedError: a module is compiled (C2A106), or has no weights (C2A103).
     """
     for name, module in network.named_modules():
         of_which = f"{name or 'the network'} of the {which}"

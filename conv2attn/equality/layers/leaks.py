@@ -1,4 +1,4 @@
-"""How much of a head's mass leaks to other keys, and whether that is at most the unit roundoff."""
+"""Bounds the leak of a head's mass to other keys, and compares it with the unit roundoff."""
 
 import math
 from collections import Counter
@@ -26,7 +26,7 @@ from conv2attn.verdicts import Strength
 
 
 def attend_alike(original: Basis, converted: Basis) -> bool:
-    """Whether both are attention, and heads with equal scores have equal sums of taps: one map, hard or soft."""
+    """Whether both are attention whose heads with equal scores have equal sums of taps: one map, hard or soft."""
     if type(original.operators) is not type(converted.operators):
         return False
     if (original.form, original.padding) != (converted.form, converted.padding):
@@ -49,12 +49,12 @@ def scores_of(basis: Basis) -> Keys:
 
 
 def check_leaks(original: Basis, converted: Basis) -> tuple[Finding, Claimed]:
-    """The finding on the layer of the two that leaks more, and an upper bound on that leak.
+    """The finding on the layer that leaks more, and an upper bound on its leak.
 
-    Two attentions with equal scores leak alike, whatever their leak is.
+    Two attentions with equal scores have equal leaks, and pass.
     """
     (ours, own), (theirs, leak) = check_leak(original), check_leak(converted)
-    # Two layers that leak the same mass to the same keys are one map, however soft: nothing of the leak is lost.
+    # Two layers that leak the same mass to the same keys are one map, however soft.
     if leak and attend_alike(original, converted):
         return holds("leak"), leak
     if own <= leak:
@@ -77,14 +77,14 @@ def check_leak(basis: Basis) -> tuple[Finding, Claimed]:
     if bad:
         sentence = f"head {bad[0]} has alpha = {every[bad[0]].alpha!r}, which is not positive and finite"
         return refuted("leak", "C2A403", f"{sentence} ({len(bad)} of {counted(len(every), 'head')})"), Claimed(1.0)
-    # Heads that do nothing may leak: their factor is zero. Equal heads leak alike, so each kind is looked at once.
+    # Heads with a factor of zero may leak. Equal heads have equal leaks, so each kind is tested once.
     counts = Counter(every[head] for head in working)
     like, threshold = basis.weights.stored, one_hot_threshold(kind)
     measured = (each for engine in ENGINES for each in arithmetics(engine, like.dtype, like.device.type))
     ulps = max(each.exp_ulps for each in measured)
     computed = {head: head.computed_leak(kind, ulps) for head in counts}
-    # That the weights off the target are 0 is a theorem about an exp that underflows. That exp does so on this device
-    # is measured: a device may compute exp another way.
+    # The weights off the target are 0 by a theorem about an exp that underflows. Whether exp underflows on this device
+    # is measured, since a device may compute exp in another way.
     if not any(computed.values()) and exponential_underflows(threshold, like.dtype, like.device.type):
         return holds("leak"), Claimed(0.0, claims_of(*computed.values()))
     leaks = {head: Claimed(max(leak, head.leak()), claims_of(leak, head.leak())) for head, leak in computed.items()}
@@ -94,7 +94,7 @@ def check_leak(basis: Basis) -> tuple[Finding, Claimed]:
         sentence = f"alpha = {worst.alpha:g} leaves up to {most:.3g} of a head's mass to other keys"
         return holds("leak", Strength.BOUNDED, *(("C2A131", sentence) if worst.alpha < SURE_ALPHA else ())), most
     order = sorted(counts, key=lambda head: head != worst)
-    # An upper bound above the roundoff shows nothing: a leak is refuted where some query certainly has it.
+    # An upper bound above the roundoff shows nothing: a leak is refuted if some query certainly has it.
     if certain := {head: reason for head in order if (reason := certain_leak(head, roundoff))}:
         head, reason = next(iter(certain.items()))
         many = f"{sum(counts[each] for each in certain)} of {counted(len(every), 'head')}"
@@ -108,7 +108,7 @@ def check_leak(basis: Basis) -> tuple[Finding, Claimed]:
 
 
 def certain_leak(head: Head, roundoff: float) -> str:
-    """The reason why some query certainly leaks more than the roundoff on some grid; empty if that is not certain."""
+    """The reason why some query certainly leaks more than the roundoff on some grid; empty if uncertain."""
     shift = max(head.shifts)
     if shift > 0.5:
         return ""

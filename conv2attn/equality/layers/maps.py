@@ -18,7 +18,7 @@ from conv2attn.verdicts import Verdict
 
 
 def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
-    """The findings on geometry and weights: one of each, or one that says why neither is asked."""
+    """The findings on geometry and weights: one of each, or a single one with the reason why neither is decided."""
     if not are_finite(original.weights):
         return [unsupported("C2A408", "a weight of the first network is not finite: there is no map to compare with")]
     if not are_finite(converted.weights):
@@ -27,7 +27,7 @@ def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
                 "weights", "C2A402", "a weight of the second network is not finite, and all of the first network are"
             )
         ]
-    # Geometry first: taps are compared at their starts, which mean the same only under one form.
+    # Geometry comes first: taps are compared at their starts, which are comparable only under equal affine forms.
     form = compare_forms(original, converted)
     if form is not None:
         return [form]
@@ -47,7 +47,7 @@ def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
 
 
 def licences_of(original: Basis, converted: Basis) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The claims on which equal geometry and equal weights rest, as their premises hold here; none of convolutions.
+    """The claims on which equal geometry and equal weights rest, if their premises hold here; none for convolutions.
 
     L1 says that attention is a convolution, PAD that a query whose target is off the grid reads the nearest key, STR
     that a stride selects queries, T1p that the rank of a tap decides the width in which it is stored as W_val W_out.
@@ -61,21 +61,21 @@ def licences_of(original: Basis, converted: Basis) -> tuple[tuple[str, ...], tup
 
 
 def are_finite(weights: Weights) -> bool:
-    """Whether all numbers are."""
+    """Whether all numbers are finite."""
     tensors = (w for w in (weights.value, weights.output, weights.bias) if w is not None)
     return all(bool(w.sum().isfinite()) or bool(w.isfinite().all()) for w in tensors)  # a sum may overflow
 
 
 def compare_forms(original: Basis, converted: Basis) -> Finding | None:
-    """The finding where channels or affine forms differ, or None."""
+    """The finding if channels or affine forms differ, or None."""
     ours, theirs = original.form, converted.form
     if channels(original) != channels(converted):
         return refuted("geometry", "C2A401", f"channels are {channels(converted)}, not {channels(original)}")
     if len(ours.stride) != len(theirs.stride):
         return refuted("geometry", "C2A401", f"there are {len(theirs.stride)} axes, not {len(ours.stride)}")
     ratios = [[Fraction(p, s) for p, s in zip(side.spacing, side.stride, strict=True)] for side in (ours, theirs)]
-    # Zeros at spacing p that a stride s steps over: with an equal p / s both may read the same pixels, which the affine
-    # forms alone do not tell.
+    # With zeros at spacing p and stride s, layers of equal p / s may read the same pixels, which the affine forms alone
+    # do not show.
     if ours.spacing != theirs.spacing and ratios[0] == ratios[1]:
         return undecided("geometry", "C2A401", "zeros are stuffed at another spacing, and left out by the stride")
     fields = [key for key in vars(ours) if getattr(ours, key) != getattr(theirs, key)]
@@ -86,7 +86,7 @@ def compare_forms(original: Basis, converted: Basis) -> Finding | None:
 
 
 def compare_places(original: Basis, converted: Basis, places: tuple[Offset, ...], wrong: Tensor) -> Finding:
-    """Whether both copy the same pixels, beyond the border too; heads whose taps add up to zero copy nothing.
+    """Whether both read the same pixels, beyond the border too; heads whose taps sum to zero read nothing.
 
     Args:
         places: all starts of both layers.
@@ -94,7 +94,7 @@ def compare_places(original: Basis, converted: Basis, places: tuple[Offset, ...]
     """
     taps, heads = offsets(original.operators), offsets(converted.operators)
     ours, theirs = original.starts, converted.starts
-    # A tap of zeros copies nothing, so a start that one layer lacks matters only where the sums differ.
+    # A tap of zeros reads nothing, so a start that one layer lacks matters only if the sums differ.
     amiss = {place for place, bad in zip(places, wrong.flatten(1).any(1).tolist(), strict=True) if bad}
     extra = [head for head, start in enumerate(theirs) if start in amiss and start not in ours]
     missing = [tap for tap, start in zip(taps, ours, strict=True) if start in amiss and start not in theirs]
@@ -125,7 +125,7 @@ def compare_places(original: Basis, converted: Basis, places: tuple[Offset, ...]
 
 
 def refused_sides(original: Basis, converted: Basis) -> str:
-    """The smallest input that the padding of the second refuses and the original takes, in words; empty if none."""
+    """The smallest input that the second's padding refuses and the original's accepts, in words; empty if none."""
     for axis in range(len(original.form.stride)):
         ours, theirs = (smallest_side(side, axis) for side in (original, converted))
         if theirs > ours:
@@ -134,7 +134,7 @@ def refused_sides(original: Basis, converted: Basis) -> str:
 
 
 def smallest_side(basis: Basis, axis: int) -> int:
-    """The fewest pixels along an axis that the padding accepts and that give an output."""
+    """The least number of pixels along an axis that the padding accepts and that gives an output."""
     padding, form = basis.padding, basis.form
     most = max(padding.before[axis], padding.after[axis])
     room = -(form.room[axis] // form.spacing[axis]) if form.room[axis] < 0 else 0
@@ -177,7 +177,7 @@ def worst_weight(original: Basis, converted: Basis, places: tuple[Offset, ...], 
     """The index of the place, the output and the input channel where the weights differ most, up to rounding."""
     indices = amiss.nonzero()
     if original.weights.groups == converted.weights.groups:
-        # With groups the columns count from the first channel of their group; a report counts from the first of all.
+        # With groups the columns count from the first channel of their group; a report counts from the very first.
         width_out, width_in = (width // original.weights.groups for width in reversed(channels(original)))
         indices[:, 2] += indices[:, 1] // width_out * width_in
     ours, theirs = (summed(side, places)[tuple(indices.T)] for side in (original, converted))
@@ -186,17 +186,17 @@ def worst_weight(original: Basis, converted: Basis, places: tuple[Offset, ...], 
 
 
 def on_a_larger_grid(basis: Basis) -> Basis | None:
-    """An equal map of hard heads, padded so that every target is on the grid; None where no padding mode does that.
+    """An equal map of hard heads, padded so that every target is on the grid; None if no padding mode allows it.
 
-    The nearest key copies the border of the image without padding and on replicate padding: more replicate padding. It
-    is zero where zeros stand there already: more zeros. Source: E8 of docs/errata.md.
+    Without padding, or with replicate padding, the nearest key copies the border of the image: more replicate padding.
+    With zero padding it is zero: more zeros. Source: E8 of docs/errata.md.
     """
     if not heads_out_of_bounds(basis):
         return basis
     if not (basis.operators.reads_nearest or len(basis.form.stride) == 1):
         return None
-    # A target beyond the grid reads the nearest key: the border again. So the same map has its targets on the grid if
-    # the border is padded further by itself, or by zeros where it is zeros already.
+    # A target beyond the grid reads the nearest key, which is the border. The same map therefore has its targets on the
+    # grid if the border is padded further: by replication, or by zeros if the padding is zeros.
     targets = list(zip(*offsets(basis.operators), strict=True))
     padding, sites = basis.padding, basis.sites
     before = tuple(max(0, -min(each) - first) for each, first in zip(targets, sites.before, strict=True))
@@ -220,5 +220,5 @@ def on_a_larger_grid(basis: Basis) -> Basis | None:
 
 
 def added(amounts: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
-    """Both, axis by axis."""
+    """The sums of both, axis by axis."""
     return tuple(a + b for a, b in zip(amounts, more, strict=True))

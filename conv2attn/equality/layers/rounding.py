@@ -1,4 +1,4 @@
-"""Forward error analysis: bounds on the difference of two layers as computed, for all finite inputs up to a range."""
+"""Forward error analysis: bounds on the computed difference of two layers, for all finite inputs up to a range."""
 
 import math
 from collections.abc import Sequence
@@ -32,24 +32,24 @@ from conv2attn.theory.bounds import (
     worst,
 )
 
-ROUNDED = 1 + 2.0**-7  # pays for the rounding of sums of up to 2^16 terms
-SLACK = 1 + 2.0**-30  # pays for the float64 sums here: fewer than 2^22 terms, each rounded once
+ROUNDED = 1 + 2.0**-7  # covers the rounding of sums of up to 2^16 terms
+SLACK = 1 + 2.0**-30  # covers the float64 sums here: fewer than 2^22 terms, each rounded once
 
 
 def difference_bounds(pair: Pair, input_range: float, padded_sides: tuple[int, ...]) -> list[Claimed] | None:
-    """For each output channel a bound on |converted - original| as computed, for all finite |x| <= input_range.
+    """For each output channel, a bound on the computed |converted - original| for all finite |x| <= input_range.
 
-    Counts the rounding of both layers, the leak, and the differences of taps and biases; for the engines that are set,
-    and all that "auto" takes. Assumes equal forms, direct summation, no overflow, and grids of up to `padded_sides`.
-    None where the sums are so long that nothing can be said, where nothing is known of the leak of a soft head, and
-    where soft heads mix in sums that may be truncated.
+    It covers the rounding of both layers, the leak, and the differences of taps and biases, for the engines that are
+    set, and for all that "auto" may select. It assumes equal forms, direct summation, no overflow, and grids of up to
+    `padded_sides`. None if the sums are too long for a bound, if the leak of a soft head is unknown, or if soft heads
+    mix in sums that may be truncated.
 
     Source: bounds.difference_bound; Cordonnier et al. 2020, Theorem 1, with finite alpha.
     """
     with gradual_underflow() as flushing:
         original, converted = bases = pair.original, pair.converted
         like = converted.weights.stored
-        # "auto" takes an engine by the size of the input, so a bound counts the worst of all that it may take.
+        # "auto" selects an engine by the size of the input, so a bound takes the worst of all candidates.
         settings = [
             tuple(chain.from_iterable(arithmetics(engine, like.dtype, like.device.type) for engine in engines))
             for engines in pair.engines
@@ -68,7 +68,7 @@ def difference_bounds(pair: Pair, input_range: float, padded_sides: tuple[int, .
         leak = Claimed((mixings[0][0] + mixings[1][0]) * SLACK, claims_of(*(each for each, _ in mixings)))
         factor, absolute = (sum(getattr(m, part) for _, m in mixings) * SLACK for part in ("factor", "absolute"))
         mixing = RoundingBound(factor, absolute, claims_of(*(each for _, each in mixings)))
-        # A sum that cuts digits is not within the bounds for sums that round to nearest, on which that of mixing rests.
+        # The mixing bound assumes sums that round to nearest; truncating sums may exceed it.
         if any(each.truncates for own in settings for each in own) and mixing != RoundingBound(0.0, 0.0):
             return None
         sums = pair.magnitudes
@@ -89,10 +89,10 @@ def difference_bounds(pair: Pair, input_range: float, padded_sides: tuple[int, .
 
 
 def flushed(stored: str, sums: Tensor, terms: int, input_range: float) -> Tensor:
-    """For each output channel, what both layers lose where subnormal numbers become 0, or are cut.
+    """For each output channel, the loss of both layers if subnormal numbers become 0 or are truncated.
 
-    An input that does costs its weight, a weight its input, and a product or a sum itself: at most the smallest normal
-    number of the accumulator each; the inputs are mixed axis after axis, and cast once more.
+    A flushed input costs its weight, a flushed weight its input, and a flushed product or sum itself: at most the
+    smallest normal number of the accumulator each. The inputs are mixed axis by axis, and cast once more.
     """
     smallest = format_of(format_of(stored).accumulator).smallest_normal
     return 8 * smallest * (sums + terms * (input_range + 1) + 2)
@@ -101,7 +101,7 @@ def flushed(stored: str, sums: Tensor, terms: int, input_range: float) -> Tensor
 def coefficients(
     input_range: float, original: RoundingBound, converted: RoundingBound, leak: float, mixing: RoundingBound
 ) -> tuple[Claimed, Claimed, Claimed]:
-    """`bounds.difference_bound` as `S per_weight + |b| per_bias + constant`, which it is; each is rounded up."""
+    """The coefficients of `bounds.difference_bound` in `S per_weight + |b| per_bias + constant`, each rounded up."""
     first, second = (RoundingBound(side.factor, 0.0, side.claims) for side in (original, converted))
     return (
         difference_bound(1.0, 0.0, input_range, first, second, leak=leak, mixing=mixing),
@@ -119,9 +119,9 @@ def differences(pair: Pair) -> tuple[Tensor, Tensor]:
 
 
 def tap_differences(pair: Pair) -> Tensor:
-    """For each output channel an upper bound on the sum of |differences of weights|: 0 where they plainly are equal."""
+    """For each output channel an upper bound on the sum of |differences of weights|: 0 if they are trivially equal."""
     original, converted = pair.original, pair.converted
-    # Forming sums in float64 may round, so plainly equal taps, the usual case, are not subtracted at all.
+    # Sums in float64 may round, so trivially equal taps, the usual case, are not subtracted at all.
     if pair.same_taps:
         return torch.zeros(original.weights.d_out, dtype=torch.float64, device="cpu")
     plain = is_plain(original) and is_plain(converted)
@@ -142,8 +142,8 @@ def largest_biases(original: Basis, converted: Basis) -> list[float]:
 def overflow(pair: Pair, side: int, input_range: float) -> str:
     """The reason why no bound holds for all |x| <= input_range: an output exceeds the format; empty if none can.
 
-    The largest is `sum |w| input_range + |b|`, which the input with the signs of the weights attains, and no partial
-    sum of any order exceeds it.
+    The largest output is `sum |w| input_range + |b|`, attained by the input with the signs of the weights; no partial
+    sum in any order exceeds it.
     """
     if not math.isfinite(input_range):
         return "its inputs are not finite"
@@ -162,13 +162,13 @@ def overflow(pair: Pair, side: int, input_range: float) -> str:
 def mixing_bound(
     basis: Basis, padded_sides: tuple[int, ...], arithmetics: Sequence[Arithmetic]
 ) -> tuple[Claimed, RoundingBound]:
-    """The leak in real arithmetic, and the rounding error of the heads' weighted means beside it, by each arithmetic.
+    """The leak in real arithmetic, and the further rounding error of the heads' weighted means, per arithmetic.
 
-    Where the target's weight is 1 as computed, the leak is counted in the second alone; this holds for mixing over all
-    keys at once and for axis after axis: `(1 + f)^n - 1 <= 2 n f` for `n f <= 1`.
+    If the target's computed weight is 1, the leak is part of the second number alone. This holds for mixing over all
+    keys at once and axis by axis: `(1 + f)^n - 1 <= 2 n f` for `n f <= 1`.
 
     Raises:
-        UsageError: there are so many keys, or so little is known of the heads, that nothing can be said.
+        UsageError: there are too many keys, or too little is known of the heads, for a bound.
     """
     every = heads_of(basis)
     heads = {every[head] for head in working_heads(basis)} if every else set()
@@ -177,7 +177,7 @@ def mixing_bound(
     kind, axes, features = arithmetics[0].format, every[0].axes, 0.0
     if any(each.fused for each in arithmetics):  # scores are inner products of absolute features
         features = score_error(basis.operators.numbers(), max(padded_sides), score_dtype(basis.weights.stored.dtype))
-    # Scores by features are off by `features` each, so a gap of two of them shrinks by twice that.
+    # Scores by features have an error of `features` each, so a gap between two of them shrinks by twice that.
     alpha = min(head.sharpness(kind) for head in heads) - 2 * features
     ulps = max(each.exp_ulps for each in arithmetics)
     if alpha >= target_rounds_to_one_threshold(kind, axes, ulps):
@@ -187,7 +187,7 @@ def mixing_bound(
         mixing = greatest([whole, apart])
         claims = mixing.claims.union(*(head.number_claims for head in heads))
         premises: list[CentredPremises | ArithmeticPremises] = [head.centred for head in heads]
-        if mixing.factor:  # weights that are all 0 as computed are those of every engine
+        if mixing.factor:  # if all these weights are computed as 0, so they are in every engine
             premises += [ArithmeticPremises.of(each) for each in arithmetics]
         claims = claims_under(premises, "SOFT", *claims)
         return Claimed(0.0), RoundingBound(mixing.factor, mixing.absolute, claims)
@@ -203,7 +203,7 @@ def greatest(bounds: Sequence[RoundingBound]) -> RoundingBound:
 
 
 def lost(basis: Basis, kind: str) -> float:
-    """The loss of an entry of `W_val W_out` by underflow; 0 where it is formed exactly."""
+    """The loss of an entry of `W_val W_out` by underflow; 0 if it is exact."""
     if not product_error(basis, kind):
         return 0.0
     assert basis.weights.output is not None
@@ -211,7 +211,7 @@ def lost(basis: Basis, kind: str) -> float:
 
 
 def product_error(basis: Basis, kind: str) -> float:
-    """Relative error of forming `W_val W_out`, of the sum of the absolute products; 0 where no sum is formed."""
+    """Relative error of forming `W_val W_out`, relative to the sum of the absolute products; 0 if no sum is formed."""
     weights = basis.weights
     if weights.value is None or weights.output is None or (formed_exactly(weights) and not format_of(kind).cuts):
         return 0.0
@@ -220,11 +220,12 @@ def product_error(basis: Basis, kind: str) -> float:
 
 
 def formed_exactly(weights: Weights) -> bool:
-    """Whether each entry of `W_val W_out` is one product at most, and the dtype holds it: permutations, scales."""
+    """Whether each entry of `W_val W_out` is at most one product that the dtype represents: permutations, scales."""
     value, output, groups = weights.value, weights.output, weights.groups
     assert value is not None
     assert output is not None
-    # One product at most in each entry: it is exact if the dtype holds it, as of permutations and powers of two.
+    # With at most one product per entry, the entry is exact if the dtype represents it, as for permutations and powers
+    # of two.
     alone = (output != 0).sum(2).max() <= 1 or (value.unflatten(1, (groups, -1)) != 0).sum(2).max() <= 1
     if not alone or value.dtype == torch.float64:
         return False
@@ -233,7 +234,7 @@ def formed_exactly(weights: Weights) -> bool:
 
 
 def has_blind_outputs(basis: Basis, shape: Sequence[int]) -> bool:
-    """Whether inputs of this shape have a batch, and a pixel in the middle that most outputs do not see.
+    """Whether inputs of this shape have a batch, and a middle pixel on which most outputs do not depend.
 
     Padding other than zeros may copy the pixel in the middle.
     """
@@ -244,7 +245,7 @@ def has_blind_outputs(basis: Basis, shape: Sequence[int]) -> bool:
 
 
 def seeing(basis: Basis, sides: Sequence[int]) -> tuple[slice, ...]:
-    """For each axis, outputs among which are all that see the pixel in the middle."""
+    """For each axis, a range of outputs that includes all that depend on the middle pixel."""
     form, starts, around = basis.form, basis.starts, list[slice]()
     for axis, side in enumerate(sides):
         at = form.spacing[axis] * (side // 2)

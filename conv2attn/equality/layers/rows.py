@@ -1,4 +1,4 @@
-"""Two layers compared: as values of `Basis` for all inputs, and by errors beside a bound on the inputs run."""
+"""Compares two layers: as values of `Basis` for all inputs, and by measured errors with a bound."""
 
 import math
 from collections.abc import Callable
@@ -48,10 +48,10 @@ class Measured:
 
     Args:
         max_error: NaN if an output of the first is not finite; infinite if only that of the second is not, if shapes or
-            dtypes differ, or if the second did not run, for the reason in `trouble`; `refused` if that is no fault.
-        sides, grid: the largest of the inputs and of the outputs; `shapes` are those of the inputs.
+            dtypes differ, or if the second did not run, for the reason in `trouble`; `refused` if refusing is no fault.
+        sides, grid: the largest sides of the inputs and of the outputs; `shapes` are those of the inputs.
         like: an empty tensor like the inputs.
-        spread: above 0 where the first is no direct sum.
+        spread: above 0 if the first is not a direct sum.
     """
 
     max_error: float = 0.0
@@ -65,7 +65,7 @@ class Measured:
     spread: float = 0.0
 
     def add(self, error: float, trouble: str, image: Tensor, output: Tensor, axes: int) -> None:
-        """Counts one more call on images of so many axes, in a batch or not."""
+        """Adds one call on images with this number of axes, with or without a batch."""
         self.trouble = trouble or self.trouble
         self.max_error = error if not error <= self.max_error else self.max_error
         largest = image.abs().max().item() if image.numel() else 0.0
@@ -81,9 +81,9 @@ class Measured:
 @final
 @dataclass(eq=False)
 class LayerPair:
-    """A layer of the first network, and the one of the second in its place; `skipped` on request.
+    """A layer of the first network and the corresponding layer of the second; `skipped` on request.
 
-    `calls` are the values of both with the weights of the calls that were met, where the layer is a function.
+    For functions, `calls` are the values of both with the weights of the observed calls.
     """
 
     first: Layer
@@ -93,14 +93,14 @@ class LayerPair:
     calls: list[Pair] = field(default_factory=list)
 
     def unmeasured(self) -> "LayerPair":
-        """This pair with its findings on the maps, which no input changes, and without what was measured."""
+        """This pair with its findings on the maps, which do not depend on inputs, but without measurements."""
         fresh = LayerPair(self.first, self.second, skipped=self.skipped)
         fresh.maps, fresh.leak = self.maps, self.leak
         return fresh
 
     @cached_property
     def bases(self) -> Pair:
-        """Both as values."""
+        """The two values of `Basis`."""
         return self.pair_of(self.first.basis, self.second.basis)
 
     def pair_of(self, first: Basis, second: Basis) -> Pair:
@@ -109,7 +109,7 @@ class LayerPair:
         return Pair(first, second, scattered, (engines_of(self.first.module), engines_of(self.second.module)))
 
     def called_with(self, convolution: Convolution) -> None:
-        """Notes the weight of a call of a function."""
+        """Records the weight of a call of a function."""
         weights = tap_weights(convolution)
         self.calls.append(self.pair_of(comparable_basis(convolution), comparable_basis(self.second.module, weights)))
 
@@ -127,7 +127,7 @@ class LayerPair:
 
     @property
     def readable(self) -> bool:
-        """Whether both are values that can be compared."""
+        """Whether both layers can be compared as values."""
         return self.maps[0].part != "support"
 
     @property
@@ -136,7 +136,7 @@ class LayerPair:
         return all(finding.verdict is Verdict.HOLDS for finding in self.maps)
 
     def measure(self, output: Tensor, compute: Callable[[], Tensor], image: Tensor) -> Tensor | None:
-        """The output of the second for an image; its difference from the first's `output` is counted."""
+        """The output of the second for an image; records its difference from the first's `output`."""
         theirs, error, trouble = None, math.inf, ""
         try:
             theirs = compute()
@@ -146,12 +146,12 @@ class LayerPair:
             if without_memory(failure):
                 raise
             self.failure, trouble = failure, reason(failure)
-        if output.numel() or trouble:  # otherwise both return nothing, which shows nothing
+        if output.numel() or trouble:  # otherwise both outputs are empty
             self.measured.add(error, trouble, image, output, len(self.bases.original.form.stride))
         return theirs
 
     def refusal(self) -> str:
-        """The reason why the engine that is set refuses inputs like those met; empty where it takes them."""
+        """The reason why the engine that is set refuses inputs like those observed; empty if it accepts them."""
         layer, measured = self.second.module, self.measured
         if (
             not isinstance(layer, MultiHeadSelfAttention)
@@ -159,23 +159,23 @@ class LayerPair:
             or measured.like is None
         ):
             return ""
-        if self.first.module is None:  # the attention has no weights of its own to ask with
+        if self.first.module is None:  # the attention has no weights of its own
             return ""
         why = layer.why_engine(measured.like.new_zeros(1, layer.d_in, *measured.sides))[layer.engine]
         return "" if why == "exact" else f"in the second network, the engine {layer.engine} refuses: {why}"
 
     @property
     def padded_sides(self) -> tuple[int, ...]:
-        """The padded sides that were met."""
+        """The padded sides that were observed."""
         return tuple(self.bases.converted.padding.sides(self.measured.sides))
 
     @property
     def placed(self) -> bool:
-        """Whether the geometry is known to be the same, so that there can be a bound."""
+        """Whether the geometry is known to be equal, as a bound requires."""
         return (self.maps[0].part, self.maps[0].verdict) == ("geometry", Verdict.HOLDS)
 
     def bound(self, reach: float) -> Claimed | None:
-        """The bound on all outputs for inputs within +-reach; None where there is none, or the first can overflow."""
+        """The bound on all outputs for inputs within +-reach; None if there is none, or the first can overflow."""
         bounds = list[Claimed]()
         for bases in self.calls or [self.bases]:
             if not self.placed or overflow(bases, 0, reach):
@@ -187,15 +187,15 @@ class LayerPair:
         return Claimed(max(bounds, default=0.0), claims_of(*bounds))
 
     def find_spread(self) -> None:
-        """Measures whether the first is a direct sum on the shapes that were met.
+        """Measures whether the first is a direct sum on the observed shapes.
 
-        The padding of a small image may copy the pixel that is looked at to the border: then nothing is measured.
+        The padding of a small image may copy the tested pixel to the border: then nothing is measured.
         """
         module, measured = self.first.module, self.measured
         if not isinstance(module, STOCK) or measured.like is None:
             return
         basis, device = self.bases.original, measured.like.device.type
-        # A Winograd or FFT kernel spreads a large pixel over outputs that do not see it, and the bound is of direct
+        # A Winograd or FFT kernel spreads a large pixel over outputs that do not depend on it; the bound is for direct
         # sums.
         for shape in (each for each in measured.shapes if has_blind_outputs(basis, each)):
             spread = spread_of_spike(
@@ -235,7 +235,7 @@ class LayerPair:
             self.find_spread()
             measured.refused = self.refusal()
             beyond = self.overflow(0)
-            # Where the first may overflow nothing is asked of the second. If only that may, finite outputs still hold.
+            # If the first may overflow, the second is not judged. If only the second may, finite outputs still hold.
             if not beyond and math.isfinite(measured.max_error):
                 beyond = self.overflow(1)
             bound = None if beyond else self.bound(measured.input_range)
@@ -247,30 +247,29 @@ class LayerPair:
         return self.refuted_by_an_input(replace(row, findings=tuple(findings)))
 
     def overflow(self, side: int) -> str:
-        """The reason why a layer can overflow on inputs as large as those met; empty where it cannot."""
+        """The reason why a layer can overflow on inputs as large as those observed; empty if it cannot."""
         reasons = (overflow(bases, side, self.measured.input_range) for bases in self.calls or [self.bases])
         return next(filter(None, reasons), "")
 
     def refuted_by_an_input(self, row: Row) -> Row:
-        """The row, refuted where it is undecided by its geometry alone and an input shows a difference."""
+        """The row; refuted if only its geometry is undecided and an input shows a difference."""
         doubt = next((each for each in row.findings if (each.part, each.verdict) == UNDECIDED_GEOMETRY), None)
         if doubt is None or row.verdict is not Verdict.UNDECIDED or self.measured.spread > 0:
             return row
-        # Kernels of half precision are not always within their bounds, so a difference there is no proof of another
-        # map.
+        # Half-precision kernels may exceed their bounds, so a difference does not prove another map.
         if self.first.basis.weights.stored.dtype in HALF or (counterexample := self.counterexample(1.0)) is None:
             return row
         geometry = refuted("geometry", doubt.code, f"{doubt.sentence}; {counterexample.in_words()}")
         return replace(row, findings=tuple(geometry if each is doubt else each for each in row.findings))
 
     def counterexample(self, reach: float) -> Counterexample | None:
-        """The worst input constructed; none for a function, whose weight is that of each call."""
+        """The worst input constructed; none for a function, whose weight varies between calls."""
         if self.first.module is None:
             return None
         return find_counterexample((self.first, self.second), self.bases, reach)
 
     def numbers(self) -> dict[str, Any]:
-        """The numbers of an attention layer in its row; none of another layer."""
+        """The numbers of an attention layer in its row; none for another layer."""
         layer = self.second.module
         if not isinstance(layer, MultiHeadSelfAttention):
             return {}
@@ -299,13 +298,13 @@ class LayerPair:
 
 
 def named(number: Claimed | None) -> tuple[str, ...]:
-    """The claims on which a number rests, in order; `WITHOUT_THEOREM` comes last."""
+    """The claims behind a number, in order; `WITHOUT_THEOREM` comes last."""
     claims = {each for each in claims_of(number) if not isinstance(each, Missing)}
     return (*sorted(claims - {WITHOUT_THEOREM}), *claims & {WITHOUT_THEOREM})
 
 
 def missing(*numbers: Claimed | None) -> tuple[str, ...]:
-    """The premises that theorems lack which the numbers would rest on, in order."""
+    """The failing premises of the theorems that would cover the numbers, in order."""
     return tuple(sorted(str(each) for each in claims_of(*numbers) if isinstance(each, Missing)))
 
 
@@ -313,7 +312,7 @@ UNDECIDED_GEOMETRY = ("geometry", Verdict.UNDECIDED)
 
 
 def is_transposed(layer: Layer) -> bool:
-    """Whether torch adds up the taps of an output in the format in which it is stored."""
+    """Whether torch adds up the taps of an output in the storage format."""
     if layer.module is None:
         return max(layer.basis.padding.spacing) > 1
     return "transpose" in type(layer.module).__name__.lower()
@@ -327,9 +326,10 @@ def dense_memory(layer: MultiHeadSelfAttention, padded_sides: tuple[int, ...]) -
 
 
 def judge_measured(measured: Measured, bound: float | None, same: bool, beyond: str = "") -> Finding:
-    """The finding on measurements beside the bound; without a bound only numbers that are not finite decide.
+    """The finding on measurements against the bound; without a bound, only non-finite numbers decide.
 
-    `beyond` says why the original can overflow here, so that neither holds nor fails what is said of finite numbers.
+    `beyond` is the reason why the original can overflow here: statements about finite numbers then neither hold nor
+    fail.
     """
     if measured.refused or (beyond and not measured.trouble):
         return undecided("measured", "C2A404", measured.refused or beyond)

@@ -1,1 +1,1 @@
-"""Are two networks the same code, but for their layers? And runs of one with the layers of the other."""
+"""Decides whether two networks are the same code except for their layers, and runs one with the layers of the other."""

@@ -1,4 +1,4 @@
-"""The first difference that code can see between what two networks return, and leave in what they were given."""
+"""The first visible difference between the results of two networks, and between their inputs after the call."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ Parts = list[tuple[str, Any, Any]]
 
 
 def difference_in_words(first: Returned, second: Returned, names: tuple[str, str] = BESIDE) -> str:
-    """The first difference that code can see between two results, in words; empty if there is none."""
+    """The first difference visible to code between two results, in words; empty if there is none."""
     if first.failure or second.failure:
         if first.failure == second.failure:
             return ""
@@ -29,12 +29,12 @@ def difference_in_words(first: Returned, second: Returned, names: tuple[str, str
 def difference_in(where: str, first: Any, second: Any) -> str:
     """The first difference between two parts of results, in words; empty if there is none.
 
-    An object may hold itself, and objects may be linked in a chain of any length: each pair is compared once, and what
-    is still to be compared waits in a list, not in calls.
+    An object may contain itself, and objects may form chains of any length. So each pair is compared once, and pairs
+    still to be compared wait in a list, not on the call stack.
     """
     waiting: Parts = [(where, first, second)]
-    # By identity, beside the objects themselves: a mapping may make its values anew, and an id of one that is gone may
-    # be another's.
+    # By identity, with references to the objects: a mapping may create its values anew, and the id of a deleted object
+    # may be reused.
     compared = dict[tuple[int, int], tuple[Any, Any]]()
     while waiting:
         where, first, second = waiting.pop()
@@ -43,7 +43,7 @@ def difference_in(where: str, first: Any, second: Any) -> str:
         compared[id(first), id(second)] = first, second
         try:
             found = difference_or_parts(where, first, second)
-        except Exception as error:  # the code of a class may raise anything where it is asked
+        except Exception as error:  # the code of a class may raise anything
             return f"{where} is a {type(first).__name__} that cannot be compared: {type(error).__name__}"
         if isinstance(found, str):
             return found
@@ -52,7 +52,7 @@ def difference_in(where: str, first: Any, second: Any) -> str:
 
 
 def difference_or_parts(where: str, first: Any, second: Any) -> str | Parts:
-    """The difference between two values themselves, in words, or else the parts that they hold."""
+    """The difference between two values themselves, in words, or otherwise their parts to compare."""
     if type(first) is not type(second):
         return f"{where} is a {type(second).__name__}, not a {type(first).__name__}"
     if isinstance(first, Tensor):
@@ -60,7 +60,7 @@ def difference_or_parts(where: str, first: Any, second: Any) -> str | Parts:
     if isinstance(first, (Mapping, list, tuple)) and len(first) != len(second):
         return f"{where} has {len(second)} parts, not {len(first)}"
     if isinstance(first, Mapping):
-        # Keys are compared as values are: a tensor is found under no other tensor of the same numbers.
+        # Keys are compared as values: a lookup by another tensor with the same numbers would fail.
         pairs = [*zip(first.items(), second.items(), strict=True)]
         keys: Parts = [(f"a key of {where}", ours, theirs) for (ours, _), (theirs, _) in pairs]
         return [*keys, *((f"{where}[{key!r}]", ours, theirs) for (key, ours), (_, theirs) in pairs)]

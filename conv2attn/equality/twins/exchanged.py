@@ -1,8 +1,8 @@
-"""A network with another's layers in it: to any code that looks, the layers are still its own.
+"""Runs a network with the layers of another, such that its own code cannot notice the exchange.
 
-A layer of such a copy is still the convolution that it was: its class, its attributes, and the form of what it returns
-(strides, fresh memory, requires_grad). Its numbers are those of the other's layer. So the layers are equal by
-construction, and twins return equal bits unless the code between the layers sees a difference.
+A layer of such a copy is still the original convolution in its class, its attributes, and the form of its output
+(strides, fresh memory, requires_grad). Its numbers are those of the other network's layer. So the layers are equal by
+construction, and twins return equal bits unless the code between the layers notices a difference.
 """
 
 import sys
@@ -29,7 +29,7 @@ from conv2attn.networks.copies import copy_network
 def with_layers_of_the_first(
     networks: tuple[nn.Module, nn.Module], same: Collection[str]
 ) -> tuple[nn.Module, nn.Module]:
-    """Copies of both networks, of which the second computes with the first's layers where these are the same maps.
+    """Copies of both networks, where the second uses the first's layers if these are the same maps.
 
     Args:
         same: the names of layers, and of owners of functional convolutions, that are the same maps.
@@ -51,8 +51,9 @@ def with_layers_of_the_first(
 class Exchanged(TorchFunctionMode):
     """A copy of the first network whose layers return the numbers of those of a copy of the second.
 
-    Its modules stay as they are, but for the forward of each layer: a functional convolution is known by the module
-    whose forward calls it. The layers are measured as they run; unless `carrying`, they return their own numbers.
+    Its modules stay unchanged except for the forward of each layer; a functional convolution is identified by the
+    module whose forward calls it. The layers are measured as they run; unless `carrying`, they return their own
+    numbers.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Exchanged(TorchFunctionMode):
             return self.network(*images, **named)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Computes `func`; a functional convolution with the numbers of the attention in its place."""
+        """Computes `func`; a functional convolution gets the numbers of the attention that replaces it."""
         if func not in FUNCTIONS or (numbers := self.numbers()) is None:
             return func(*args, **(kwargs or {}))
         if FUNCTIONS[func][0] in numbers.untouched:
@@ -94,7 +95,8 @@ class Exchanged(TorchFunctionMode):
 
     def numbers(self) -> "FunctionNumbers | None":
         """The numbers for the module whose forward runs; None within a layer."""
-        # A function does not know its caller, so the innermost module on the stack whose forward runs is its owner.
+        # A function has no reference to its caller, so its owner is the innermost module on the stack whose forward
+        # runs.
         frame = sys._getframe(2)
         while frame is not None:
             code = frame.f_code
@@ -109,14 +111,14 @@ class Exchanged(TorchFunctionMode):
 
 @final
 class LayerNumbersOf:
-    """The forward of a layer whose result has the form of its own and the numbers of another's."""
+    """The forward of a layer whose output has its own form and the numbers of another layer."""
 
     def __init__(self, layer: nn.Module, other: nn.Module, pairs: list[LayerPair], carrying: bool):
         self.layer, self.other, self.pairs, self.carrying = layer, other, pairs, carrying
 
     def forward(self, input: Tensor, *rest: Any, **keywords: Any) -> Tensor:
-        """The output; the difference of both layers is counted."""
-        # Its own result first: strides, fresh memory and gradients are what code behind the layer may look at.
+        """The output; records the difference of both layers."""
+        # Its own result first: later code may read its strides, fresh memory and gradients.
         result: Tensor = type(self.layer).forward(self.layer, input, *rest, **keywords)
         given = input.detach()
         for pair in self.pairs if measuring() else ():
@@ -128,11 +130,11 @@ class LayerNumbersOf:
 
 @final
 class FunctionNumbers:
-    """Computes a functional convolution, and gives its result the numbers of the attention in its place."""
+    """Computes a functional convolution, and gives its result the numbers of the attention that replaces it."""
 
     def __init__(self, calls: Any, pairs: list[LayerPair], carrying: bool):
         self.calls, self.carrying, self.untouched = calls, carrying, calls.untouched
-        # A function is met with one geometry or several; the pairs were made in the same order.
+        # A function may be called with several geometries; the pairs are in the same order.
         known = [*calls.geometries, *calls.later_layers]
         self.by_geometry = dict(zip(known, pairs, strict=False))
 
@@ -150,7 +152,7 @@ class FunctionNumbers:
 
 
 def measuring() -> bool:
-    """Whether layers are measured: in the mode without gradients alone."""
+    """Whether layers are measured: only in the mode without gradients."""
     return not torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
 
 
@@ -158,7 +160,7 @@ def with_numbers(result: Tensor, numbers: Tensor) -> Tensor:
     """A result with other numbers in its memory.
 
     Raises:
-        TypeError: they are of another shape or dtype.
+        TypeError: the numbers have another shape or dtype.
     """
     if numbers.shape != result.shape or numbers.dtype != result.dtype:
         theirs, ours = (f"{tuple(each.shape)} of {each.dtype}" for each in (numbers, result))

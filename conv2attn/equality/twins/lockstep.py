@@ -1,7 +1,8 @@
-"""Twins: two networks that are the same objects of the same code, but for their layers.
+"""Twins: two networks that are the same objects of the same code, except for their layers.
 
-One walk through both in lockstep builds a bijection of their objects: an object of one stands for exactly one of the
-other. Convolutions and attention are compared elsewhere, as values of `Basis`. What cannot be compared is a difference.
+One walk through both in lockstep builds a bijection of their objects: each object of one corresponds to exactly one of
+the other. Convolutions and attention are compared elsewhere, as values of `Basis`. An object that cannot be compared is
+a difference.
 
     conv1.forward.closure: int 2 / int 3        the closure of a replaced forward holds another number
     norm.weight: numbers of a tensor            one number of a parameter is another
@@ -49,7 +50,7 @@ WITHOUT_STATE = ("lock", "RLock", "ContextVar")
 
 
 class Different(Exception):
-    """Two objects do not stand for each other."""
+    """Raised for two objects that do not correspond."""
 
 
 @final
@@ -57,20 +58,20 @@ class Lockstep:
     """One walk through two networks.
 
     Args:
-        numbers: whether tensors are compared by their bits, strides and devices too, and not by shape and dtype alone.
+        numbers: whether tensors are also compared by bits, strides and devices, not only by shape and dtype.
         copied: whether the second is a copy of the first.
 
     Attributes:
         difference: the first difference, as `path: reason`; empty for twins.
-        layers: the pairs of layers by name, each once; paired by their names, also where the networks are no twins.
-        calls: by name of the owner, the attention in place of functional convolutions, of the first if there is any,
-            and of the second.
+        layers: the pairs of layers by name, each once; also if the networks are not twins.
+        calls: by name of the owner, the attention that replaces functional convolutions in the first, if any, and in
+            the second.
     """
 
     def __init__(self, first: nn.Module, second: nn.Module, *, numbers: bool = True, copied: bool = False):
         self.networks, self.numbers, self.copied = (first, second), numbers, copied
         self.there, self.back = dict[int, Any](), dict[int, Any]()
-        self.alive: list[Any] = []  # so that no identity is used twice
+        self.alive: list[Any] = []  # so that no id is reused
         self.storages: tuple[dict[int, int], dict[int, int]] = {}, {}
         self.path: list[str] = []
         ours, theirs = (modules_outside_layers(side) for side in (first, second))
@@ -90,7 +91,7 @@ class Lockstep:
             if list(ours) != list(theirs):
                 odd = [name for name in {**ours, **theirs} if (name in ours) != (name in theirs)]
                 raise Different("names or order of modules" + (f" ({odd[0]} is in one only)" if odd else ""))
-            # All modules are noted before any is entered, since an attribute may name a module that comes later.
+            # All modules are paired before any is entered, since an attribute may refer to a later module.
             for name, module in ours.items():
                 with self.at(name or "(the network)"):
                     self.note(module, theirs[name])
@@ -105,19 +106,19 @@ class Lockstep:
 
     @contextmanager
     def at(self, place: object) -> Iterator[None]:
-        """Adds a step to the path, which stays where a difference was raised."""
+        """Adds a step to the path, which is kept when a difference is raised."""
         self.path.append(str(place))
         yield
         self.path.pop()
 
     def note(self, first: Any, second: Any) -> bool:
-        """Notes that one object stands for the other; False if that is known already.
+        """Pairs two objects; False if they are already paired.
 
         Raises:
-            Different: one of them stands for a third.
+            Different: one of them is paired with a third.
         """
-        # In both directions: if one object stood for two, code that writes to one of them would tell the networks
-        # apart.
+        # In both directions: if one object corresponded to two, code that writes to one of them would distinguish the
+        # networks.
         if id(first) in self.there or id(second) in self.back:
             if self.there.get(id(first)) is second and self.back.get(id(second)) is first:
                 return False
@@ -127,18 +128,18 @@ class Lockstep:
         return True
 
     def module(self, first: nn.Module, second: nn.Module) -> None:
-        """Compares two modules of the same name, which stand for each other."""
+        """Compares two modules of the same name, which are paired."""
         if is_layer(first) and is_layer(second):
             self.layer(first, second)
         else:
             self.contents(first, second)
 
     def layer(self, first: nn.Module, second: nn.Module) -> None:
-        """Compares what two layers have beside their maps: mode, hooks, ties, what computes their weights."""
+        """Compares two layers apart from their maps: mode, hooks, ties, and the code that computes their weights."""
         if first.training != second.training:
             raise Different(f"training is {second.training}, not {first.training}")
         self.hooks(first, second)
-        if first is self.networks[0]:  # a network that is a layer: no code asks what it is
+        if first is self.networks[0]:  # a network that is a layer: no code can inspect it
             return
         computing = [module._modules.get("parametrizations") for module in (first, second)]
         with self.at("parametrizations"):
@@ -154,7 +155,7 @@ class Lockstep:
             self.same(vars(first).get("forward"), vars(second).get("forward"))
         if isinstance(first, MultiHeadSelfAttention):
             return
-        # What else somebody put on a layer: code around it may read that, and so it is compared like any attribute.
+        # Other attributes on a layer may be read by code around it, so they are compared like any attribute.
         computed = {"name", "training", "forward", "weight", "bias"}
         for key, value in vars(first).items():
             if not key.startswith("_") and key in vars(second) and key not in computed:
@@ -183,7 +184,7 @@ class Lockstep:
         ):
             raise Different(f"a {type(second).__name__}, not a {kind.__name__}")
         elif kind in (float, complex):
-            # In words NaN is equal to itself, and -0.0 is not 0.0.
+            # As text, NaN equals itself and -0.0 differs from 0.0.
             if repr(first) != repr(second):
                 raise Different(f"{second}, not {first}")
         elif kind in ATOMS:
@@ -214,7 +215,7 @@ class Lockstep:
                 self.same(mine, other)
 
     def built_in(self, first: Any, second: Any) -> None:
-        """Compares two functions of torch or Python; a bound one by what it is bound to."""
+        """Compares two functions of torch or Python; a bound one also by its object."""
         owner = getattr(first, "__self__", None)
         if owner is None or isinstance(owner, (types.ModuleType, type)):
             if first is not second:
@@ -225,7 +226,7 @@ class Lockstep:
             self.same(owner, second.__self__)
 
     def tensor(self, first: Tensor, second: Tensor, *, bits: bool = True) -> None:
-        """Compares two tensors as code sees them, and which of them share memory."""
+        """Compares two tensors as visible to code, and the sharing of their memory."""
         if not self.note(first, second):
             return
         if type(first) is not type(second):
@@ -242,7 +243,7 @@ class Lockstep:
             raise Different("strides of a tensor")
         if bits and self.numbers and not same_bits(first, second):
             raise Different("numbers of a tensor")
-        # Which tensors share memory decides what a write in place changes elsewhere.
+        # Shared memory decides which other tensors an in-place write changes.
         ours, theirs = (each.untyped_storage()._cdata for each in (first, second))
         known = self.storages[0].setdefault(ours, theirs), self.storages[1].setdefault(theirs, ours)
         if known != (theirs, ours):
@@ -250,7 +251,7 @@ class Lockstep:
         self.state(first.__dict__, second.__dict__)
 
     def contents(self, first: Any, second: Any) -> None:
-        """Compares what two objects hold."""
+        """Compares the contents of two objects."""
         kind = type(first)
         if isinstance(first, torch.jit.ScriptModule):
             self.scripted(first, second)
@@ -270,7 +271,7 @@ class Lockstep:
         elif kind in (dict, OrderedDict):
             self.state(first, second)
         elif kind in (set, frozenset):
-            words = all(isinstance(each, str) for each in (*first, *second))  # whose order is that of their hashes
+            words = all(isinstance(each, str) for each in (*first, *second))  # strings are ordered by their hashes
             self.parts(sorted(first) if words else [*first], sorted(second) if words else [*second])
         elif kind is torch.Generator:
             if not torch.equal(first.get_state(), second.get_state()):
@@ -289,19 +290,18 @@ class Lockstep:
                 self.same(mine, other)
 
     def attributes(self, first: nn.Module, second: nn.Module) -> None:
-        """Compares all that two modules hold: attributes, children, hooks, a forward of their own."""
+        """Compares everything in two modules: attributes, children, hooks, a replaced forward."""
         if isinstance(first, fx.GraphModule) and isinstance(second, fx.GraphModule):
             self.graph(first, second)
         elif type(first) is not type(second):
             raise Different(f"a {type(second).__name__}, not a {type(first).__name__}")
         self.hooks(first, second)
-        # A conversion adds one child to a module that calls convolutions as functions, and a forward around its own.
-        # These
-        # are its doing, and compared as values; all else must be as before.
+        # A conversion adds one child to a module that calls convolutions as functions, and wraps its forward. These are
+        # compared as values; everything else must be unchanged.
         added = CHILD in second._modules and CHILD not in first._modules
         ours, theirs = first._modules, {k: v for k, v in second._modules.items() if not (added and k == CHILD)}
         if isinstance(first, AttendingCalls):
-            ours, theirs = {}, {}  # the attention of functions, which is compared as values
+            ours, theirs = {}, {}  # attention that replaces functions is compared as values
         with self.at("_modules"):
             self.state(ours, theirs)
         ours, theirs = (plain_attributes(module) for module in (first, second))
@@ -312,7 +312,7 @@ class Lockstep:
             inner = {"forward": forward.replaced} if forward.replaced is not None else {}
             theirs = {key: inner.get(key, value) for key, value in theirs.items() if key != "forward" or inner}
         if ours.keys() == theirs.keys():
-            theirs = {key: theirs[key] for key in ours}  # a copy of a recurrent layer has them in another order
+            theirs = {key: theirs[key] for key in ours}  # copies of recurrent layers have another order
         self.state(ours, theirs)
 
     def graph(self, first: fx.GraphModule, second: fx.GraphModule) -> None:
@@ -325,7 +325,7 @@ class Lockstep:
                 raise Different(f"{mine} of a network that torch.fx traced")
 
     def scripted(self, first: torch.jit.ScriptModule, second: torch.jit.ScriptModule) -> None:
-        """Compares two modules of TorchScript: of a copy, whose code is that of the original, the numbers."""
+        """Compares two modules of TorchScript: for a copy, which has the original's code, only the numbers."""
         if first is not second and not self.copied:
             raise Different("code of TorchScript, which is not read")
         ours, theirs = ({**dict(side.named_parameters()), **dict(side.named_buffers())} for side in (first, second))
@@ -334,9 +334,9 @@ class Lockstep:
                 raise Different(f"numbers of {name}")
 
     def rebuilt(self, first: Any, second: Any) -> None:
-        """Compares two objects by their attributes, and by what a copy of them is rebuilt from.
+        """Compares two objects by their attributes, and by the state from which a copy is rebuilt.
 
-        The second alone is not enough: a class may leave out of it what its methods read.
+        That state alone is not enough: a class may omit from it attributes that its methods read.
         """
         kind = type(first)
         if first is not second and not kind.__module__.startswith("torch"):
@@ -344,7 +344,7 @@ class Lockstep:
             self.alive += [own, others]
             self.state(own, others)
         rule = copyreg.dispatch_table.get(kind)
-        # What pickle would rebuild the object from is all that it holds, also where its memory is not that of Python.
+        # Pickle's state covers everything in the object, even memory outside Python.
         ours, theirs = (rule(each) if rule else each.__reduce_ex__(4) for each in (first, second))
         if isinstance(ours, str):
             if first is not second:
@@ -361,7 +361,7 @@ class Lockstep:
 
 
 def own_attributes(thing: object) -> Iterator[str]:
-    """The names of the attributes and filled slots of an object; Python's own and those of foreign memory have none."""
+    """The names of an object's attributes and filled slots; empty for Python's own objects and foreign memory."""
     yield from getattr(thing, "__dict__", ())
     slots = (vars(base).get("__slots__", ()) for base in type(thing).__mro__)
     for names in slots:

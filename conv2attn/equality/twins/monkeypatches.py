@@ -1,4 +1,4 @@
-"""Attention that may compute something else than its class: an instance with methods or a class of its own."""
+"""Detects attention whose instance was changed, so that it may compute something else than its class."""
 
 import types
 from collections.abc import Iterator
@@ -20,10 +20,10 @@ OWN_CLASSES = (MultiHeadSelfAttention, Encoding, *FAMILIES.values(), Padding, Si
 
 
 def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
-    """The part of `layer` that was replaced, so that it may compute something else than its class; empty if none was.
+    """The replaced part of `layer`, with which it may compute something else than its class; empty if there is none.
 
     Hooks on the layer itself belong to the context, which is compared as a graph. The code of classes and modules,
-    conv2attn's own included, is trusted: each certificate says so among its premises.
+    conv2attn's own included, is trusted: each certificate lists this premise.
     """
     parts = {"": layer, "encoding": layer.encoding, "padding": layer.image_padding, "sites": layer.sites}
     for name, part in parts.items():
@@ -31,8 +31,8 @@ def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
             return reason
     if reason := replacement_in("encoding", layer.positions):
         return reason
-    # Weight and bias are plain tensors where hooks compute them, and those hooks are known; any other tensor in the
-    # place of a parameter was put there by somebody.
+    # Weight and bias are plain tensors if hooks compute them, and those hooks are known. Any other plain tensor instead
+    # of a parameter was put there by a user.
     computed = {"weight", "bias"} if reparametrisations(layer) else set[str]()
     for part in (layer, layer.encoding):
         for key, value in [*vars(part).items(), *part._parameters.items()]:
@@ -55,7 +55,7 @@ def replacement_in(name: str, part: object) -> str:
 
 
 def class_of(part: object) -> type:
-    """The class of an object, without the one that a parametrisation of torch lays over it."""
+    """The class of an object, without the subclass that a parametrisation of torch adds."""
     kind = type(part)
     if not isinstance(part, nn.Module) or not is_parametrized(part):
         return kind
@@ -64,6 +64,6 @@ def class_of(part: object) -> type:
 
 
 def replaced_methods(part: object) -> Iterator[str]:
-    """The names of methods and properties of the class that this instance replaces by attributes of its own."""
+    """The names of methods and properties of the class that this instance overrides by its own attributes."""
     kind = type(part)
     yield from (key for key in vars(part) if isinstance(getattr(kind, key, None), types.FunctionType | property))

@@ -1,4 +1,4 @@
-"""The modules of a network by name, as twins compare them: layers apart, hooks in order, attributes one by one."""
+"""The modules of a network by name, as twins compare them: layers separately, hooks in order, attributes one by one."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,37 +16,37 @@ HOOKS = ("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_
 PRE_HOOKS = ("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs")
 OF_CONVERSION = ("_conv2attn_conversion", "_conv2attn_provenance", "save_pretrained")
 OF_TRANSFORMERS = ("_is_hf_initialized", "_no_split_modules")
-"""What convert and load, and transformers when it draws weights or spreads layers over devices, note on a network; its
-forward reads none of it."""
+"""Attributes that no forward reads: set by convert and load, and by transformers for random weights or several devices.
+"""
 OF_GRAPHS = ("_graph", "meta", "_code", "_lineno_map", "_prologue_start")
-"""What belongs to the node objects of an fx graph; its code and its targets are compared instead."""
+"""Attributes of the nodes of an fx graph, whose code and targets are compared instead."""
 EVERYWHERE = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_forward_hooks_always_called")
 
 
 def hooks_on_all_modules() -> bool:
-    """Whether hooks act on all modules of the process, of which no network holds anything."""
+    """Whether hooks act on all modules of the process, which no network refers to."""
     return any(getattr(every_module, each) for each in EVERYWHERE)
 
 
 def is_layer(module: object) -> bool:
-    """Whether a module is a layer that is compared as a value: not one with a forward of its own class."""
+    """Whether a module is a layer that is compared as a value: a subclass with its own forward is not."""
     if not isinstance(module, LAYERS) or CHILD in module._modules:
         return False
     return isinstance(module, MultiHeadSelfAttention) or not has_own_forward(module)
 
 
 def attending(module: nn.Module | None) -> AttendingCalls | None:
-    """The attention in place of the functional convolutions of a module."""
+    """The attention that replaces the functional convolutions of a module."""
     calls = module._modules[CHILD] if module is not None and CHILD in module._modules else None
     return calls if isinstance(calls, AttendingCalls) else None
 
 
 def modules_outside_layers(network: nn.Module) -> dict[str, nn.Module]:
-    """The modules by all their names, but those inside layers, and inside attention in place of functions."""
+    """The modules by all their names, except those inside layers and inside attention that replaces functions."""
     found = dict[str, nn.Module]()
     inside: list[str] = []
     for name, module in network.named_modules(remove_duplicate=False):
-        # A layer is one value: what it is made of is compared by that, and by no walk.
+        # A layer is compared as one value, so its parts are not walked.
         if any(name.startswith(each) for each in inside):
             continue
         if isinstance(module, AttendingCalls):
@@ -61,7 +61,7 @@ def modules_outside_layers(network: nn.Module) -> dict[str, nn.Module]:
 def paired_layers(
     ours: Mapping[str, nn.Module], theirs: Mapping[str, nn.Module]
 ) -> Iterator[tuple[str, nn.Module, nn.Module]]:
-    """The layers of the same names; a pair that has several names by its first."""
+    """The layers with the same names; a pair with several names by its first."""
     known = set[tuple[int, int]]()
     for name, module in ours.items():
         other = theirs.get(name)
@@ -71,14 +71,14 @@ def paired_layers(
 
 
 def hooks_of(module: nn.Module, kinds: tuple[str, ...]) -> list[tuple[Any, ...]]:
-    """The hooks of a module with their options, but those by which convert keeps redirections out of a module."""
+    """The hooks of a module with their options, except those by which convert excludes a module from redirections."""
     hooks, *options = (vars(module).get(kind) or {} for kind in kinds)
     named = [(hook, *(key in option for option in options)) for key, hook in hooks.items()]
     return [each for each in named if each[0] not in (pause, resume)]
 
 
 def plain_attributes(module: nn.Module) -> dict[str, Any]:
-    """The attributes of a module that are compared one by one; hooks by their order, as torch numbers them itself."""
+    """A module's attributes that are compared one by one; hooks are compared by order, since torch numbers them."""
     computed = {name for hook in reparametrisations(module).values() if (name := getattr(hook, "name", ""))}
     graphs = OF_GRAPHS if isinstance(module, fx.GraphModule) else ()
     left_out = {*HOOKS, *PRE_HOOKS, *OF_CONVERSION, *OF_TRANSFORMERS, *graphs, *computed, "_modules"}

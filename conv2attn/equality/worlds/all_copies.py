@@ -1,4 +1,4 @@
-"""A function in all copies of its arguments, and its result written into the copies of a tensor."""
+"""Applies a function to all copies of its arguments, and writes results into the copies of a tensor."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,20 +10,20 @@ from conv2attn.equality.worlds.shadows import COPIES, Shadow, Unfollowed, is_num
 from conv2attn.torch_internals import storage_users, tree_leaves
 
 MOST_BYTES = 2 << 30
-"""Of the copies of one tensor; up to seven times as much stands at once where it is asked of a table."""
+"""Most bytes of the copies of one tensor; a table lookup takes up to seven times as much at once."""
 
 
 def in_all_copies(least: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What a function returns: in `least` copies or more, of constants in COPIES.
+    """The results of a function for each copy: at least `least` copies, or COPIES for constants.
 
     Raises:
         Unfollowed: the copies of one result would take more than MOST_BYTES.
     """
     shadows = [*shadows_in((args, [*kwargs.values()]))]
     constant = all(s.constant for s in shadows)
-    # A maximum has more worlds than its neighbours, up to the next oracle.
+    # A maximum has more worlds than other operators, up to the next oracle.
     count = max([COPIES if constant else least, *(len(s.copies) for s in shadows)])
-    # Copies that no stored number moves are one tensor, so their results are too.
+    # Copies that no stored number moves are one tensor, so their results are one too.
     outs, results = [], dict[Any, Any]()
     for i in range(count):
         same = tuple(id(s.of(i)) for s in shadows)
@@ -38,7 +38,7 @@ def in_all_copies(least: int, function: Callable[..., Any], *args: Any, **kwargs
 
 
 def refuse_many(result: Any, count: int) -> None:
-    """Refuses results of which there is no room for so many: the system would end the process."""
+    """Refuses results too large to store `count` times: the system would kill the process."""
     for part in result if isinstance(result, (tuple, list)) else (result,):
         if isinstance(part, Tensor) and part.numel() * part.element_size() * count > MOST_BYTES:
             shape = "x".join(map(str, part.shape))
@@ -46,7 +46,7 @@ def refuse_many(result: Any, count: int) -> None:
 
 
 def shadows_in(value: Any) -> Iterator[Shadow]:
-    """The shadows among arguments. Written out, as pytree takes longer than many operators."""
+    """The shadows among arguments. Written by hand, since pytree takes longer than many operators."""
     if isinstance(value, Shadow):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -62,7 +62,7 @@ def in_copy(value: Any, i: int) -> Any:
 
 
 def wide(func: Callable[..., Any]) -> Callable[..., Any]:
-    """The operator on copies: a dtype of numbers among its arguments becomes that of the copy."""
+    """The operator for copies: a floating dtype among its arguments becomes that of the copy."""
 
     def widened(*args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
         if dtype is None:
@@ -76,7 +76,7 @@ def wide(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def write(target: Shadow, result: Any) -> None:
-    """Writes a result into the copies of the target, or puts it in their place where no other tensor sees them."""
+    """Writes a result into the copies of the target, or replaces them if no other tensor shares them."""
     if isinstance(result, Shadow) and result.copies[0] is not target.copies[0]:
         if not is_seen_elsewhere(target) and not result.constant:
             target.copies = result.copies
@@ -94,6 +94,6 @@ def is_seen_elsewhere(shadow: Shadow) -> bool:
 
 
 def every_copy(shadow: Shadow, count: int, shakes: int) -> list[Tensor]:
-    """So many copies to write into; those that are repetitions in each world stay so."""
+    """`count` copies to write into; repetitions within a world stay repetitions."""
     worlds = range(0, count, COPIES)
     return [t for w in worlds for t in repeated([shadow.of(w + i).clone() for i in range(1 + shakes)])]

@@ -22,7 +22,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "native_layer_norm", "native_group_norm", "_fused_rms_norm", "native_batch_norm", "_native_batch_norm_legit"
 )
 def norm(step: Step) -> Any:
-    """A norm of the input's own statistics: its epsilon is a number of the section."""
+    """A norm with the input's own statistics: its epsilon counts as a number of the section."""
     if step.bound.get("training", step.bound.get("train")) is False:
         return NotImplemented
     eps = torch.finfo(step.out[0].dtype).eps if step.bound["eps"] is None else step.bound["eps"]
@@ -35,7 +35,7 @@ def norm(step: Step) -> Any:
 
 @shadow_rule("sqrt", "rsqrt", "pow")
 def power_of(step: Step) -> Any:
-    """A root or power, of the absolute value: oracles give numbers of both signs where the network's are positive."""
+    """A root or power, of the absolute value: oracles return both signs although the network's numbers are positive."""
     if not isinstance(step.x, Shadow) or step.x.of(0).is_complex():
         return NotImplemented
     if bool(step.out.isnan().any()):
@@ -43,7 +43,7 @@ def power_of(step: Step) -> Any:
     exponent = {"sqrt": 0.5, "rsqrt": -0.5}.get(step.name) or step.args[1]
 
     def power(t: torch.Tensor, e: Any) -> torch.Tensor:
-        # Both networks take the same absolute value, so sections that agree still do; whole powers need none.
+        # Both networks take the same absolute value, so sections that agree still agree; integer powers need none.
         return torch.where(torch.as_tensor(e % 1 == 0), t, t.abs()) ** e
 
     return step.across(power, step.x, exponent)
@@ -51,7 +51,7 @@ def power_of(step: Step) -> Any:
 
 @shadow_rule("_to_copy")
 def to_copy(step: Step) -> Any:
-    """A cast: to half precision it rounds, to integers it is not followed."""
+    """A cast: to half precision it rounds, to integers it is refused."""
     if is_number(step.plain[0]) and not is_number(step.out):
         raise Unfollowed(f"numbers of the input are cast to {step.out.dtype}")
     if step.out.dtype.itemsize < 4:
@@ -63,7 +63,7 @@ def to_copy(step: Step) -> Any:
 
 @shadow_rule(*OPERATORS)
 def binary(step: Step) -> Any:
-    """Sums, products and quotients; what is added and small counts as an epsilon."""
+    """Sums, products and quotients; a small summand counts as an epsilon."""
     if step.bound.get("rounding_mode") is not None:
         return rounds(step)
     args = [step.loud(t) for t in step.args] if step.name == "add" else step.args
@@ -71,11 +71,11 @@ def binary(step: Step) -> Any:
     result = step.across(OPERATORS[step.name], *args, **step.kwargs)
     for by in CENTRES[:2] if step.name == "sub" and isinstance(args[1], Shadow) else ():
         if (centre := args[1].centred_scores(by)) is not None and centre[0] is step.x:
-            result.centre(*centre, *step.plain[:2], step.out, by=by)  # scores less their maximum
+            result.centre(*centre, *step.plain[:2], step.out, by=by)  # scores minus their maximum
     return result
 
 
 @shadow_rule("floor_divide", "remainder", "fmod")
 def rounds(step: Step) -> Any:
-    """A whole number of the input's decides."""
+    """Refuses rounding of numbers that depend on the input."""
     raise Unfollowed(f"{step.name} rounds numbers of the input")

@@ -1,4 +1,4 @@
-"""A call of a network: its own copies of the inputs, and the caller's state as before."""
+"""Prepares a call of a network: its own copies of the inputs, with the caller's state restored afterwards."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ MARKS = {"_shadow", "_made", "_ids"}
 
 
 def own_inputs(args: Any, kwargs: Any, number: Callable[[Tensor], Tensor]) -> tuple[Any, Any]:
-    """Copies of the inputs, in which `number` replaces tensors of numbers that are no masks, and ids are marked."""
+    """Copies of the inputs: `number` replaces floating tensors other than masks, and ids are marked."""
     masks = masks_among((args, dict(kwargs)))
 
     def own(given: Tensor) -> Tensor:
@@ -35,8 +35,8 @@ def own_inputs(args: Any, kwargs: Any, number: Callable[[Tensor], Tensor]) -> tu
 
 @contextmanager
 def without_onednn() -> Iterator[None]:
-    """Within the block torch computes without oneDNN, in the whole process."""
-    # `flags` would set TF32 too, and warn where there is none; programs may have frozen the attributes of backends.
+    """Within the block, torch computes without oneDNN, process-wide."""
+    # `flags` would set TF32 too, with a warning if there is none; programs may have frozen the attributes of backends.
     enabled = mkldnn_enabled()
     enable_mkldnn(False)
     try:
@@ -47,9 +47,9 @@ def without_onednn() -> Iterator[None]:
 
 @contextmanager
 def as_before(network: Any, path: list[str]) -> Iterator[None]:
-    """Keeps the path of modules while a network runs, and puts back its buffers.
+    """Records the path of modules while a network runs, and restores its buffers.
 
-    It runs without torch's fused encoder kernel, for which there is no rule.
+    The network runs without torch's fused encoder kernel, for which there is no rule.
     """
     modules = isinstance(network, nn.Module)
     names = {m: f"{n or 'the network'} ({type(m).__name__})" for n, m in network.named_modules()} if modules else {}
@@ -62,7 +62,7 @@ def as_before(network: Any, path: list[str]) -> Iterator[None]:
 
     buffers = [(b, b.clone()) for b in network.buffers()] if modules else []
     handles = []
-    # Hooks on all modules are of the process: nothing stands between them and the `finally` that takes them back.
+    # Hooks on all modules are process-wide, so no statement is between them and the `finally` that removes them.
     try:
         handles.append(module_hooks.register_module_forward_pre_hook(enter))
         handles.append(module_hooks.register_module_forward_hook(leave, always_call=True))

@@ -1,4 +1,4 @@
-"""Operators that no number of the inputs enters: constants that code computes, and tables that ids look up."""
+"""Operators independent of the inputs' numbers: constants computed by code, and table lookups by ids."""
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ MADE = {"zeros", "ones", "full", "empty", "empty_strided", *TEMPLATES}
 
 
 def constant_step(step: Step, tensors: list[Tensor]) -> None:
-    """Computes an operator of constants in each constant copy; results are shaken again, as the network rounds them."""
+    """Computes an operator of constants in each copy; results are shaken again, since the network rounds them."""
     floats = [t for t in tree_leaves(step.out) if is_number(t)]
     ids = [t for t in tensors if getattr(t, "_ids", False)]
     if not floats:
@@ -36,19 +36,19 @@ def constant_step(step: Step, tensors: list[Tensor]) -> None:
     elif not shadows or step.name in MADE:
         for t in floats:
             new = numbers.moved(t, unit)
-            # What code makes to write into has every copy from the start, so that views of it see what is written.
+            # Tensors that code creates to write into have every copy from the start, so that writes reach views.
             if step.name in MADE:
                 new.copies = every_copy(new, step.watch.oracles.worlds * COPIES, step.watch.oracles.shakes)
             step.watch.keep(t, new)
     else:
-        # GRU adds numbers of the input to parts of a constant: then all parts have every copy, as what is made has.
+        # GRU adds numbers of the input to parts of a constant: then all parts have every copy, as created tensors do.
         if step.name.startswith("unsafe_split") and not is_seen_elsewhere(step.x):
             step.x.copies = every_copy(step.x, step.watch.oracles.worlds * COPIES, step.watch.oracles.shakes)
         keep_results(step, unit)
 
 
 def keep_results(step: Step, unit: float) -> None:
-    """The shadows of what an operator makes of constants: views share memory, all else is rounded."""
+    """The shadows of an operator's results on constants: views share memory, other results are rounded."""
     result, outs = step.computed(), [step.out] if isinstance(step.out, Tensor) else step.out
     for t, shadow in zip(outs, [result] if isinstance(result, Shadow) else result, strict=False):
         if is_number(t):
@@ -67,9 +67,9 @@ def looked_up_axis(step: Step) -> int | None:
 
 
 def random_rows(step: Step, axis: int, ids: Tensor) -> Shadow:
-    """The rows of a table that ids of the input choose, each replaced by a random sum that all rows enter.
+    """The rows of a table selected by ids of the input, each replaced by a random combination of all rows.
 
-    So rows of other ids count too, and the scale or the mean of the table may be folded.
+    So rows of other ids are compared too, and the scale or the mean of the table may be folded.
     """
     leaves = tree_leaves(step.args, is_leaf=is_shadow)
     weight = next(t for t in leaves if isinstance(t, Shadow))

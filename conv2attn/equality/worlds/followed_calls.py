@@ -28,7 +28,7 @@ class FollowedCall:
 
     @property
     def shadows(self) -> list[Shadow]:
-        """The shadows of the tensors."""
+        """The shadows of the output tensors."""
         shadows = [s for t in self.tensors.values() if isinstance(s := getattr(t, "_shadow", None), Shadow)]
         if len(shadows) < len(self.tensors):
             raise Unfollowed("outputs of whole numbers or booleans")
@@ -37,7 +37,7 @@ class FollowedCall:
 
 @dataclass(frozen=True)
 class Calls:
-    """Networks, the plans of their calls, and what they are called with."""
+    """Two networks, the plans of their calls, and the arguments of the calls."""
 
     networks: Sequence[Any]
     plans: Sequence[Plan]
@@ -46,7 +46,7 @@ class Calls:
     seed: int
 
     def followed_call(self, oracles: Oracles, second: bool) -> FollowedCall:
-        """One call with shadows."""
+        """One call of a network with shadows."""
         path = list[str]()
         watch = Watch(oracles, second, path)
         generator = torch.Generator().manual_seed(self.seed + 1)
@@ -68,11 +68,11 @@ class Calls:
         return FollowedCall(watch, {path: t for path, t in parts.items() if isinstance(t, Tensor)}, values)
 
     def both(self, oracles: Oracles) -> tuple[FollowedCall, FollowedCall]:
-        """Runs the two networks with one table; the second's outputs in the order of the first's names."""
+        """Runs both networks with one table; the second's outputs are in the order of the first's names."""
         one = self.followed_call(oracles, False)
-        # Units of rounding are at least those that the first network shows, so the second of a quick run is not shaken
-        # at first: that costs its true copies alone, and the units are narrower. What they leave open is asked with two
-        # shakes beside the four of the first.
+        # Units of rounding are at least those of the first network, so the second of a quick run has only true copies
+        # at first. That is cheaper, but its units are narrower. Differences that they leave open are tested with two
+        # shakes in addition to the four of the first.
         for shakes in (0, 2) if oracles.quick else (SHAKES,):
             oracles.begin_second(shakes)
             try:
@@ -91,10 +91,10 @@ class Calls:
 
 
 def random_input(t: Tensor, generator: torch.Generator, oracles: Oracles) -> Shadow:
-    """Random numbers of the size of the input's, exact in float32."""
+    """Random numbers in the shape and scale of the input, exact in float32."""
     size = t.abs().double().nan_to_num(1.0, 1.0).clamp(min=1.0)
     dtype = torch.complex128 if t.is_complex() else torch.float64
     stored = torch.complex64 if t.is_complex() else torch.float32
     drawn = [s * size * torch.randn(t.shape, generator=generator, device="cpu", dtype=dtype) for s in oracles.scales]
-    # In float32 first, so that copies of both dtypes hold the same input, and its rounding is nobody's.
+    # In float32 first, so that copies of both dtypes hold the same input, without rounding.
     return oracles.spread([world.to(stored) for world in drawn])

@@ -1,4 +1,4 @@
-"""Functions that are made of others, so that code that writes them out is the same function."""
+"""Functions written as compositions of others, so that code that writes them out is the same function."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from conv2attn.torch_internals import decomposition_table
 
 
 def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
-    """x (1 + erf(x / sqrt 2)) / 2, or its approximation by tanh; torch's own code makes two tensors more."""
+    """x (1 + erf(x / sqrt 2)) / 2, or its approximation by tanh; torch's own code creates two more tensors."""
     if approximate == "none":
         return torch.addcmul(x, x, (x * math.sqrt(0.5)).erf()).mul_(0.5)
     return torch.addcmul(x, x, (math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)).tanh()).mul_(0.5)
@@ -25,7 +25,7 @@ def absolute(x: Tensor) -> Tensor:
 
 
 def threshold(x: Tensor, bound: float, value: float) -> Tensor:
-    """A bound, as a threshold that puts itself in place of smaller numbers."""
+    """A lower bound: a threshold that replaces smaller numbers by itself."""
     if bound != value:
         raise Unfollowed("a threshold with a jump")
     return x.clamp(min=bound)
@@ -41,13 +41,13 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "aten::threshold": threshold,
     "aten::_log_softmax": lambda x, axis, _: x - x.logsumexp(axis, keepdim=True),
 }
-"""Operators that are called as this code, in place of the network's own."""
+"""Operators that are replaced by this code."""
 BY_TORCH = ("silu", "mish", "hardsigmoid", "hardswish", "glu", "hardtanh")
-"""Operators that are called as the code that torch says that they are made of."""
+"""Operators that are replaced by torch's decomposition."""
 
 
 def written_out(func: Any) -> Callable[..., Any] | None:
-    """The code in place of an operator, if there is any."""
+    """The code that replaces an operator, if there is any."""
     name = func._schema.name.rstrip("_")
     if name.removeprefix("aten::") in BY_TORCH:
         return decomposition_table.get(

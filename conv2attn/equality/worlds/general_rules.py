@@ -1,4 +1,4 @@
-"""Which rule an operator has: its own, that of what is computed or of a function of one number, or none."""
+"""Selects the rule of an operator: its own, direct computation, a function of one number, or none."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from conv2attn.equality.worlds.shadows import LEAST, Shadow, Unfollowed, is_numb
 from conv2attn.equality.worlds.steps import RULES, Step, has_large_numbers
 from conv2attn.torch_internals import tree_leaves
 
-# Computed in every copy, as views are: linear in each argument, rational, a root, a norm, or a matter of places.
+# Computed in every copy, as views are: multilinear or rational functions, roots, norms, and reorderings.
 COMPUTED = {
     *MOVES,
     *("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training"),
@@ -29,14 +29,14 @@ COMPUTED = {
 RESIZED = "upsample_", "_upsample_"
 ASKING = {"_local_scalar_dense", "equal", "is_nonzero", "allclose", "item", "nonzero"}
 ROOTS = {"sqrt", "rsqrt", "pow", "linalg_vector_norm", "norm"}
-FEW = 8  # numbers, below which two worlds may agree by chance in their signs or order
+FEW = 8  # with fewer numbers, two worlds may agree by chance in their signs or order
 
 
 def is_followed(func: Any, name: str) -> bool:
-    """Whether there is anything to follow; an assertion returns nothing.
+    """Whether the operator has a result to follow; an assertion has none.
 
     Raises:
-        Unfollowed: it is another library's, writes elsewhere than into its first tensor, or asks for a number.
+        Unfollowed: the operator is from another library, writes to another tensor than its first, or reads a number.
     """
     library = func._schema.name.split("::")[0]
     if library != "aten":
@@ -52,9 +52,10 @@ def is_followed(func: Any, name: str) -> bool:
 
 
 def refuse_few(step: Step) -> None:
-    """Leaves to the full run what two worlds of float32 might not show."""
+    """Leaves cases to the full run that two float32 worlds might not show."""
     oracles, count = step.watch.oracles, tree_leaves(step.out)[0].numel()
-    # Roots and maxima forget signs and losers: with few numbers two worlds may agree where networks differ.
+    # Roots lose signs, and maxima lose smaller numbers: with few numbers, two worlds may agree although networks
+    # differ.
     few = count < FEW and (step.name in largest.LARGEST or step.name in ROOTS)
     if "norm" in step.name:
         few = few and count == step.plain[0].numel()
@@ -65,10 +66,10 @@ def refuse_few(step: Step) -> None:
 
 
 def result_of(step: Step) -> Any:
-    """The shadows of what an operator returns.
+    """The shadows of an operator's results.
 
     Raises:
-        Unfollowed: it has no rule, or its rule does not fit these arguments.
+        Unfollowed: the operator has no rule, or its rule does not fit these arguments.
     """
     refuse_few(step)
     if step.name in RULES:
@@ -87,7 +88,7 @@ def pointwise(step: Step) -> Any:
     if torch.Tag.pointwise not in step.func.tags or len(tensors) != 1 or not is_number(step.out):
         raise Unfollowed(f"no rule for {step.name}")
     rest = {name: value for name, value in step.bound.items() if name not in ("self", "input") and value is not None}
-    # Exported files store numbers in float32, so two that are one there are one number.
+    # Exported files store numbers in float32, so numbers equal in float32 count as one.
     written = {name: np.float32(value) if isinstance(value, (int, float)) else value for name, value in rest.items()}
     name = " ".join([step.name, *(f"{key}={value}" for key, value in written.items())])
     return step.oracle(name, step.x, LEAST if step.name == "exp" else None)

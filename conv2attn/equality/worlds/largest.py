@@ -14,12 +14,12 @@ LARGEST = (
     *("max_pool2d_with_indices", "max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d"),
     *("amax", "amin", "max", "min", "maximum", "minimum"),
 )
-EXCHANGED = (2, 3)  # worlds in which the smallest is taken for the largest, so that numbers that rarely win count too
+EXCHANGED = (2, 3)  # worlds in which minima replace maxima, so that numbers that rarely win count too
 
 
 @shadow_rule(*LARGEST)
 def maximum(step: Step) -> Any:
-    """A maximum is computed, in two more worlds as a minimum; of one bound it is a function of one number."""
+    """A maximum, in two more worlds as a minimum; with one constant bound, a function of one number."""
     if step.name in ("maximum", "minimum"):
         for x, bound in (step.args[::-1], step.args):
             if is_single(bound) and bound.of(0).dim() <= x.of(0).dim():
@@ -36,20 +36,20 @@ def maximum(step: Step) -> Any:
 
 @shadow_rule("scatter_reduce", "index_reduce")
 def reduced_by_groups(step: Step) -> Any:
-    """Sums, means and products of groups are computed; maxima and minima as those of an axis are."""
+    """Sums, means and products of groups are computed; maxima and minima as along an axis."""
     if step.bound["reduce"] not in ("amax", "amin"):
         return step.computed()
     return exchanged(step)
 
 
 def exchanged(step: Step) -> Any:
-    """The operator, on negated numbers in some worlds; minus infinity stays what never wins.
+    """The operator, on negated numbers in some worlds; minus infinity still never wins.
 
-    One copy is negated at a time: a maximum has the largest tensors of many networks.
+    One copy is negated at a time: a maximum has the largest tensors in many networks.
     """
 
     def turned(t: Any) -> Any:
-        # A mask of -1e9 would win the minimum of every row: it stays what never wins.
+        # A mask of -1e9 would win the minimum of every row, so it is excluded there too.
         return torch.where(t < LEAST, -math.inf, -t) if is_number(t) else t
 
     def largest(sign: float, *args: Any, **kwargs: Any) -> Any:
@@ -66,9 +66,9 @@ def exchanged(step: Step) -> Any:
 
 
 def clamped(step: Step, x: Shadow, low: float | None, high: float | None) -> Shadow:
-    """A clamp as one bound after the other, so that relu6 is a relu and a bound; bounds as float32 stores them."""
+    """A clamp as one bound after the other, so that relu6 is a relu and a bound; bounds are rounded to float32."""
     low, high = (t if t is None else float(torch.tensor(t, dtype=torch.float32)) for t in (low, high))
-    # One question costs less than two. A network that writes one bound after the other is the full run's.
+    # One lookup costs less than two. A network that writes the two bounds separately is left to the full run.
     if step.watch.oracles.quick and low is not None and high is not None:
         return step.oracle(f"clamp {low} {high}", x)
     if low is not None:
@@ -87,10 +87,10 @@ def clamp(step: Step) -> Any:
 
 @shadow_rule("sort", "topk", "argmax", "argmin")
 def order(step: Step) -> Any:
-    """The order of the oracle's results, in place of that of the numbers, and the numbers in it.
+    """Sorts by the results of an oracle instead of the numbers, and returns the numbers in this order.
 
-    Of the numbers themselves only those that come first would count, and rounding would decide between neighbours. All
-    copies of a world have the same results, and so the same order.
+    Sorting the numbers themselves would test only those that come first, and rounding would decide between neighbours.
+    All copies of a world have the same results, and so the same order.
     """
     results = step.oracle("order", step.x)
     chosen = step.across(wide(step.func), results, *step.args[1:], **step.kwargs)

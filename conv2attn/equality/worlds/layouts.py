@@ -1,4 +1,4 @@
-"""Rules of places, choices and comparisons."""
+"""Rules of layouts, choices and comparisons."""
 
 import math
 from typing import Any
@@ -13,13 +13,13 @@ from conv2attn.equality.worlds.steps import Step, shadow_rule
 @shadow_rule("view", "_unsafe_view", "_reshape_alias")
 def view(step: Step) -> Any:
     """A view of every copy."""
-    # Where the strides of a copy differ from the plain tensor's it is no view.
+    # If a copy has other strides than the plain tensor, the operator is no view there.
     return step.across(torch.reshape, step.x, step.bound["size"])
 
 
 @shadow_rule("as_strided")
 def as_strided(step: Step) -> Any:
-    """Strides are those of the plain tensor, so the copies must be laid out as it is."""
+    """Strides refer to the plain tensor, so the copies must have its layout."""
     if not all(t.is_contiguous() for t in step.x.copies):
         raise Unfollowed("as_strided of a tensor that is not contiguous")
     return step.across(step.func, *step.args, **step.kwargs)
@@ -27,7 +27,7 @@ def as_strided(step: Step) -> Any:
 
 @shadow_rule("detach", "alias")
 def detach(step: Step) -> Any:
-    """Scores less their maximum stay so."""
+    """Keeps the note that these are scores minus their maximum."""
     result = step.computed()
     for by in CENTRES:
         if (centre := step.x.centred_scores(by)) is not None:
@@ -37,7 +37,7 @@ def detach(step: Step) -> Any:
 
 @shadow_rule("isnan", "isinf", "isfinite", "eq", "ne")
 def test_of_kind(step: Step) -> Any:
-    """Whether numbers are finite: no number may decide."""
+    """Tests whether numbers are finite; any other decision by numbers is refused."""
     if step.name in ("eq", "ne"):
         other = step.args[1]
         if other is not step.x and not (isinstance(other, float) and not math.isfinite(other)):
@@ -49,7 +49,7 @@ def test_of_kind(step: Step) -> Any:
 
 @shadow_rule("gt", "ge", "lt", "le")
 def step_function(step: Step) -> Any:
-    """Which of two is larger: a function of their difference."""
+    """A comparison of two numbers: a function of their difference."""
 
     def difference(s: Any, t: Any) -> Any:
         return s - t if step.name[0] == "g" else t - s
@@ -72,7 +72,7 @@ def masked_fill(step: Step) -> Any:
 
 
 def either(step: Step, mask: Any, p: Any, q: Any) -> Any:
-    """A step's number mixes the two; what is infinite or masks is taken where that number is positive."""
+    """A step function mixes both by its number; infinite or masking values are selected where that is positive."""
 
     def mixed(m: Tensor, p: Tensor, q: Tensor) -> Tensor:
         if not m.is_floating_point():

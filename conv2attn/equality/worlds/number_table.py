@@ -1,4 +1,4 @@
-"""The table of single arguments and their results, of each operator."""
+"""For each operator, a table of single arguments and their results."""
 
 import math
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class NumberTable:
         self.chunks: dict[str, list[Chunk]] = {}
 
     def results(self, operator: str, keys: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
-        """Results, NaN for new arguments, and how far each argument is from the nearest in the table, in units."""
+        """Results (NaN for new arguments), and each argument's distance from the nearest in the table, in units."""
         out, least = torch.full_like(keys, math.nan), torch.full_like(keys[:, 0], math.inf)
         for chunk in self.chunks.get(operator, ()):
             left = torch.nonzero(least > LIMIT).flatten()
@@ -31,10 +31,10 @@ class NumberTable:
         return out, least
 
     def entered(self, operator: str, keys: Tensor, squares: Tensor, fresh: Callable[[int], Tensor]) -> Tensor:
-        """The results of new arguments, which enter the table; neighbours that are one number share a result.
+        """The results of new arguments, which are added to the table; neighbours within rounding share a result.
 
         Args:
-            fresh: draws so many results, (worlds, n).
+            fresh: draws n results, (worlds, n).
         """
         order = torch.argsort(keys.sum(1))
         keys, squares = keys[order], squares[order]
@@ -44,7 +44,8 @@ class NumberTable:
         drawn = fresh(int(group[-1]) + 1).T.contiguous()
         chunks = self.chunks.setdefault(operator, [])
         chunks.append((keys[apart], squares[apart], drawn))
-        # Few chunks, each at least twice the next: a lookup in all of them costs little more than one in the largest.
+        # Chunks are merged so that each is at least twice as large as the next: a lookup in all of them costs little
+        # more than one in the largest.
         while len(chunks) > 1 and len(chunks[-1][0]) * 2 > len(chunks[-2][0]):
             last, before = chunks.pop(), chunks.pop()
             joined = [torch.cat(pair) for pair in zip(before, last, strict=True)]

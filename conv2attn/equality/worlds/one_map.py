@@ -1,8 +1,8 @@
-"""Are two networks one map but for the rounding of their weights? Decided section by section, in random worlds.
+"""Decides whether two networks are one map up to rounding of their weights, section by section, in random worlds.
 
-Between functions that are not linear (oracles) stand sections, linear in the numbers. Beside each network runs a
-shadow: the same operators on random numbers. An oracle answers both networks from one table, so a difference is
-forgotten at each nonlinear function, and the section before it is judged alone: nothing grows with depth.
+Between nonlinear functions (oracles) are sections, linear in the numbers. In parallel with each network runs a shadow:
+the same operators on random numbers. An oracle answers both networks from one table. A difference therefore ends at
+each nonlinear function, and the section before it is judged alone: nothing grows with depth.
 """
 
 import math
@@ -29,10 +29,10 @@ from conv2attn.torch_internals import tree_leaves
 @final
 @dataclass(frozen=True)
 class Sections:
-    """Whether all sections of two networks agree (`equal`); None where that is not known, with the reason.
+    """Whether all sections of two networks agree (`equal`); None if that is unknown, with the reason.
 
-    `units` is the largest deviation: of the sections that agree, or where the two part. `unit` is the unit of rounding
-    of the coarsest numbers, such as 2^-24 of float32.
+    `units` is the largest deviation: over the sections that agree, or at the one that differs. `unit` is the unit of
+    rounding of the coarsest numbers, such as 2^-24 of float32.
     """
 
     equal: bool | None
@@ -54,11 +54,11 @@ def compare_sections(
 ) -> Sections:
     """Whether the outputs of two networks come from the same functions, and each section between them agrees.
 
-    Of networks that `differ` the place alone is wanted: the quick run, which has none, is left out.
+    For networks known to `differ`, only the place is wanted, and the quick run, which gives none, is skipped.
 
     The inputs give shapes, integers, booleans, Python numbers and masks; other numbers are drawn. A sample, not a
-    proof. Not covered: stored numbers that are lost beside larger ones, numbers that never win a maximum, what rounding
-    itself does, what is kept from one call to the next. One image shows no coupling of images: pass two.
+    proof. Not covered: stored numbers that are lost beside larger ones, numbers that never win a maximum, effects of
+    rounding itself, state kept from one call to the next. One image shows no coupling of images: pass two.
 
     Examples:
         >>> import torch
@@ -74,7 +74,8 @@ def compare_sections(
         with ExitStack() as stack:
             plans = {id(network): common_plan(network, args, kwargs, seed) for network in (first, second)}
             if any("mkldnn_rnn" in operator for plan in plans.values() for operator, *_ in plan):
-                # oneDNN has one operator for a whole LSTM, and no rule follows it; without oneDNN torch computes cells.
+                # oneDNN has one operator for a whole LSTM, for which there is no rule; without oneDNN torch computes
+                # cells.
                 stack.enter_context(without_onednn())
                 plans = {id(network): common_plan(network, args, kwargs, seed) for network in (first, second)}
 
@@ -82,10 +83,10 @@ def compare_sections(
                 return Calls(networks, [plans[id(network)] for network in networks], args, kwargs, seed)
 
             if not differ:
-                # Only "equal" counts of what two worlds say; anything else, an error too, comes from the full run.
+                # Only the answer "equal" of two worlds counts; any other answer or error comes from the full run.
                 with suppress(Exception):
                     quick = Oracles(seed, torch.float32 if dtypes <= {torch.float32} else torch.float64, 2)
-                    # It shakes the first of its networks alone: the one that rounding enters through more numbers.
+                    # It shakes only its first network, which is the one with more rounded numbers.
                     shaken, still = sorted((first, second), key=moving_numbers, reverse=True)
                     answer = decided(calls(shaken, still), quick)
                     if answer.equal:
@@ -94,12 +95,12 @@ def compare_sections(
             return decided(calls(first, second), Oracles(seed, worlds=worlds))
     except Unfollowed as refusal:
         return Sections(None, reason=str(refusal))
-    except Exception as error:  # the network's own code, or an operator on random numbers
+    except Exception as error:  # raised by the network's code, or by an operator on random numbers
         return Sections(None, reason=f"the call failed while its shadows ran: {str(error).strip().splitlines()[-1:]}")
 
 
 def decided(pair: Calls, oracles: Oracles) -> Sections:
-    """What one table of oracles says."""
+    """The decision from one table of oracles."""
     calls = pair.both(oracles)
     shadows = [shadow for call in calls for shadow in call.shadows]
     shapes = [[t.shape for t in call.tensors.values()] for call in calls]
@@ -110,7 +111,7 @@ def decided(pair: Calls, oracles: Oracles) -> Sections:
     pairs = zip(calls[0].shadows, calls[1].shadows, strict=True)
     worst, one_sided = max(outputs_apart(p, q, oracles) for p, q in pairs), oracles.one_sided()
     if worst <= LIMIT and len(one_sided) and not oracles.quick:
-        # Results that only one network asks for do not matter if no bit of the outputs depends on them.
+        # Results that only one network evaluates do not matter if no bit of the outputs depends on them.
         loud = Oracles(pair.seed, oracles.dtype, oracles.worlds, one_sided)
         others = [shadow for call in pair.both(loud) for shadow in call.shadows]
         if unchanged(shadows, others, oracles):
@@ -128,7 +129,7 @@ def decided(pair: Calls, oracles: Oracles) -> Sections:
 
 
 def parting_in_words(oracles: Oracles, worst: float) -> str:
-    """Where two networks part by the table."""
+    """The difference of two networks according to the table, in words."""
     if (parting := oracles.parting) is None:
         return f"after the last function the outputs are {worst:.3g} units of rounding apart"
     return f"{parting.new} of {parting.total} arguments of {parting.operator} are {parting.units:.3g} units apart"

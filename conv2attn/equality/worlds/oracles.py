@@ -1,4 +1,4 @@
-"""Random functions that two networks share: arguments that are equal but for rounding get equal results."""
+"""Random functions that two networks share: arguments equal up to rounding get equal results."""
 
 import math
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from conv2attn.equality.worlds.questions import Match, Question, match_in_anothe
 from conv2attn.equality.worlds.shadows import COPIES, SCALES, SHAKES, Shadow, Unfollowed, cast, repeated
 from conv2attn.equality.worlds.units import LIMIT, mean_squares
 
-LOUD = 1e6  # of results that only one network was given: so large that a maximum does not hide them
+LOUD = 1e6  # size of results that only one network uses: so large that a maximum does not hide them
 
 
 @dataclass(frozen=True)
 class Parting:
-    """The first tensor of the second network in which an oracle meets new arguments."""
+    """The first tensor of the second network with new arguments for an oracle."""
 
     operator: str
     place: str
@@ -27,23 +27,23 @@ class Parting:
 
 
 class Oracles:
-    """The tensors that the first network asked, and the table of single arguments and results.
+    """The tensors evaluated by the first network, and the table of single arguments and results.
 
     In a quick run (two worlds) each tensor of the second network must be found whole among those of the first; in a
-    full run what is not found whole is looked up number by number.
+    full run other tensors are looked up number by number.
     """
 
     def __init__(self, seed: int, dtype: torch.dtype = torch.float64, worlds: int = 6, one_sided: Tensor | None = None):
         self.worlds, self.quick, self.dtype, self.seed = worlds, worlds == len(SCALES), dtype, seed
         self.scales = SCALES * (worlds // len(SCALES))
-        self.loud = one_sided  # results to be replaced by LOUD ones
+        self.loud = one_sided  # results to be replaced by LOUD numbers
         self.worst, self.arguments = 0.0, [0, 0]  # arguments of each network
-        self.shakes = SHAKES  # shaken copies that are no repetitions: see `Calls.both`
+        self.shakes = SHAKES  # shaken copies without repetitions: see `Calls.both`
         self.parting: Parting | None = None
         self.table = NumberTable()
         self.tensors: dict[str, list[Question]] = {}
         self.turn: dict[str, int] = {}
-        # What each network got: results of one world, or of a quick run the numbers of whole tensors.
+        # The results given to each network: those of one world, or in a quick run the numbers of whole tensors.
         self.results: tuple[list[Tensor], list[Tensor]] = ([], [])
 
     def begin_second(self, shakes: int) -> None:
@@ -52,14 +52,14 @@ class Oracles:
         self.results[1].clear()
 
     def refuse_quick(self, reason: str) -> None:
-        """Leaves to the full run what the fewer numbers of a quick run might not show."""
+        """Leaves a case to the full run that the fewer numbers of a quick run might not show."""
         if self.quick:
             raise Unfollowed(reason)
 
     def spread(self, worlds: Sequence[Tensor]) -> Shadow:
-        """A shadow of one tensor in each world, the same in all copies of it."""
-        # No stored number moves it, so the shaken copies of a quick run are one tensor, and what is computed of them is
-        # computed once. What writes into one of them would write into all: see `write`.
+        """A shadow with one tensor per world, the same in all its copies."""
+        # No stored number moves it, so the shaken copies of a quick run are one tensor, and later operators compute it
+        # once. A write into one of them would write into all: see `write`.
         shakes = min(self.shakes, 1) if self.quick else self.shakes
         return Shadow(t for w in worlds for t in repeated([cast(w, i, self.dtype) for i in range(1 + shakes)]))
 
@@ -67,20 +67,20 @@ class Oracles:
         """(worlds, count) random results, the same for the same number."""
         generator = torch.Generator().manual_seed(self.seed * 10**12 + number)
         dtype = torch.float32 if self.quick else torch.float64
-        # After a maximum there are two more worlds, which exp keeps: its results are divided by others of them.
+        # After a maximum there are two more worlds. exp keeps them, since its results are divided by others there.
         worlds = len(question.keys) if question.positive else self.worlds
         out = torch.randn(worlds, count, generator=generator, device="cpu", dtype=dtype)
         return out.mul_(0.3).exp_() if question.positive else out.mul_(torch.tensor(self.scales)[:, None])
 
     def ask(self, operator: str, shadow: Shadow, place: str, second: bool, positive: float | None = None) -> Shadow:
-        """The results of an oracle for a shadow; without a place its results need not enter both networks."""
+        """The results of an oracle for a shadow; without a place, its results need not be used by both networks."""
         shape = shadow.copies[0].shape
         copies = shadow.copies if self.shakes else shadow.copies[::COPIES]
         if positive and any(bool((t < positive).any()) for t in copies):
             copies = [t.clamp(min=positive) for t in copies]
         k = torch.stack([t.reshape(-1) for t in copies[:: COPIES if self.shakes else 1]])
         q = mean_squares(copies, self.dtype) if self.shakes else torch.zeros_like(k)
-        # A number that is not finite is near every other one or none, so nothing could be told of it.
+        # A number that is not finite is near every other one or none, so it cannot be compared.
         if not math.isfinite(float(k.sum())) or not math.isfinite(float(q.sum())):
             raise Unfollowed(f"{operator} of a number that is not finite")
         self.arguments[second] += len(k[0])
@@ -105,7 +105,7 @@ class Oracles:
         return self.spread([row.reshape(shape) for row in out])
 
     def whole_match(self, question: Question, tensors: Sequence[Question]) -> Match | None:
-        """The tensor of the first network that the second asks again."""
+        """The tensor of the first network that the second evaluates again."""
         match = match_in_order(question, tensors, self.turn.get(question.operator, 0), self.quick)
         if match is None and self.quick:
             match = match_in_another_order(question, tensors)
@@ -120,7 +120,7 @@ class Oracles:
         self.worst = max(self.worst, float(near.max()) if len(near) else 0.0)
 
     def looked_up(self, question: Question, match: Match | None, place: str, second: bool) -> Tensor:
-        """Results number by number: of the matching tensor, of the table, or fresh ones that enter it."""
+        """Results number by number: from the matching tensor, from the table, or fresh ones added to it."""
         operator, k, q = question.operator, question.keys.T.contiguous(), question.squares.T.contiguous()
         out, units, left = torch.zeros_like(k), torch.zeros_like(k[:, 0]), question.lively
         total = int(left.sum())
@@ -143,7 +143,7 @@ class Oracles:
         return out.T
 
     def one_sided(self) -> Tensor:
-        """What only one of the networks got."""
+        """The results that only one of the networks used."""
         empty = torch.zeros(1, dtype=torch.float64)
         one, two = (torch.cat([empty, *results]) for results in self.results)
         return torch.cat((one[~torch.isin(one, two)], two[~torch.isin(two, one)]))

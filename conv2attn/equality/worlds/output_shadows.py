@@ -1,4 +1,4 @@
-"""The outputs of two followed calls beside each other."""
+"""Compares the outputs of two followed calls."""
 
 import math
 from collections.abc import Sequence
@@ -19,20 +19,20 @@ def unchanged(ours: Sequence[Shadow], theirs: Sequence[Shadow], oracles: Oracles
 
 
 def is_blind(plain: Tensor, shadow: Shadow) -> bool:
-    """Whether a number that is finite in the network is infinite or NaN in every world."""
+    """Whether a finite number of the network is infinite or NaN in every world."""
     visible = torch.stack([t.isfinite().expand(plain.shape) for t in shadow.copies[::COPIES]]).any(0)
     return bool((plain.isfinite() & ~visible).any())
 
 
 def outputs_apart(p: Shadow, q: Shadow, oracles: Oracles) -> float:
-    """How far two outputs are apart, in units; the same infinity and NaN are equal."""
+    """The difference of two outputs, in units; equal infinities and NaNs count as equal."""
     count = max(oracles.worlds * COPIES, len(p.copies), len(q.copies))
     sides, squares = [], []
     for shadow in (p, q):
         copies = [shadow.of(i) for i in range(count)]
         copies = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in copies]
         sides.append(torch.stack([t.reshape(-1) for t in copies[::COPIES]]))
-        # What is not finite in a shaken copy is taken as in the true one: it says nothing of rounding.
+        # A non-finite number of a shaken copy is replaced by the true copy's: it shows nothing about rounding.
         true = [t.nan_to_num(0.0, 0.0, 0.0) for t in copies[::COPIES] for _ in range(COPIES)]
         finite = [
             torch.where(t.isfinite(), t, u.to(t.dtype)) if n % COPIES else u

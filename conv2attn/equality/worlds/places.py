@@ -1,7 +1,7 @@
-"""Where two networks part: module path and source line in both, found by equal numbers and not by names.
+"""Finds where two networks first differ: module path and source line in both, by equal numbers and not by names.
 
-Of every tensor of both there is a record. From the argument at which they part one walks back through the second
-network; tensors that the first computes too are where they still agree, and the operator right behind is the suspect.
+Every tensor of both has a record. The search walks back through the second network, from the argument that differs. It
+stops at tensors that the first network computes too; the operator right after them is the suspect.
 """
 
 import math
@@ -23,9 +23,9 @@ SILENT = {"momentum", "cudnn_enabled", "cudnn_enable", "benchmark", "determinist
 
 @final
 class PartingPlace(Part, frozen=True):
-    """The first section in which two networks part: module and source line in both, and the operator.
+    """The first section in which two networks differ: module and source line in both, and the operator.
 
-    `units` is how far it is apart, in units of rounding; `what` says what differs there, and is empty if not known.
+    `units` is the difference in units of rounding; `what` says what differs there, and is empty if unknown.
     """
 
     first: str
@@ -46,7 +46,7 @@ def find_place(first: FollowedCall, second: FollowedCall, parting: Parting | Non
     """The first section of the second network that no section of the first matches; None if none is suspect.
 
     Args:
-        parting: where an oracle met new arguments; without one the outputs are `units` apart.
+        parting: where an oracle got new arguments; None if only the outputs differ, by `units`.
     """
     ours, theirs, ends = first.watch.records, second.watch.records, second.watch.ends
     if parting is None:
@@ -62,12 +62,12 @@ def find_place(first: FollowedCall, second: FollowedCall, parting: Parting | Non
     if number is not None:
         ends, operator = theirs[number].inputs, theirs[number].operator
     beside = twins.beside(ends, operator)
-    # An operator that changes nothing leaves a tensor of the first network, and only the next one seems to differ.
+    # An operator without effect leaves a tensor of the first network, so only the next one seems to differ.
     for n in (idle := [*ends]):
         if beside and twins.of(n) in map(twins.of, theirs[n].inputs):
             idle += theirs[n].inputs
             number = n if theirs[n].operator == beside.operator else number
-    # The means of what is read agree, and the order of the numbers may not.
+    # The means of the inputs agree, but the order of their numbers may differ.
     same_operator = number is None or (beside is not None and not difference_of(beside, theirs[number]))
     moved = twins.first_apart(ends, twins.in_order) if same_operator else None
     if moved is not None:
@@ -76,12 +76,12 @@ def find_place(first: FollowedCall, second: FollowedCall, parting: Parting | Non
     if number is not None:
         return placed(beside, theirs[number], "" if moved is None else "the same numbers in another order")
     if parting is None:
-        # Each output is some tensor of the first network, and one is not its output: it lacks the last operators.
+        # Each output is some tensor of the first network, but one is not its output: it lacks the last operators.
         for p, q in zip(first.shadows, second.shadows, strict=True):
             if p.record is not None and q.record is not None and not ours[p.record].agrees(theirs[q.record], 4):
                 return placed(ours[p.record], theirs[q.record])
         return None
-    # The means hide a difference in few numbers; where all are new and the means agree, the function is another.
+    # Means hide a difference in few numbers. If all arguments are new and the means agree, the function differs.
     what = f"another function of the same numbers: {parting.operator}"
     if parting.new < parting.total:
         what = f"{parting.new} of its {parting.total} arguments differ"
@@ -89,7 +89,7 @@ def find_place(first: FollowedCall, second: FollowedCall, parting: Parting | Non
 
 
 def difference_of(first: Record, second: Record) -> str:
-    """What differs between two operators on the same tensors, in words; empty if it is not known."""
+    """What differs between two operators on the same tensors, in words; empty if unknown."""
     if first.operator != second.operator:
         return f"{second.operator.strip('_')}, where the first network has {first.operator.strip('_')}"
     gaps = dict[str, tuple[float, list[int]]]()

@@ -1,8 +1,8 @@
 """The plan of a call: its operators and constants, which must be the same for other numbers of the input.
 
-Three calls tell: on random numbers times -1000 and times 1000, and the followed call, on the caller's. The two factors
-of the same numbers differ in every sign, so whatever a sum, a maximum or an order decides is decided otherwise in one
-of them; the caller's numbers differ from both in size.
+Three calls are compared: on random numbers times -1000 and times 1000, and the followed call, on the caller's numbers.
+The two factors differ in every sign, so any decision by a sum, a maximum or an order differs between them; the caller's
+numbers differ from both in size.
 """
 
 import cmath
@@ -18,22 +18,22 @@ from conv2attn.torch_internals import TorchDispatchMode, tree_leaves
 
 OTHERS = -1e3, 1e3
 SMALLER, LARGE = 1e-3, 10.0
-"""One more factor, where the caller's numbers are large themselves or the network refuses those of OTHERS."""
-MOST = 10**5  # numbers of a tensor that enter its sum
+"""A further factor, used if the caller's numbers are LARGE or the network refuses the factors OTHERS."""
+MOST = 10**5  # most numbers of a tensor in its checksum
 FEWER = 10**4  # the same for results of operators
 ROOTS = torch.arange(1, MOST + 1, dtype=torch.float64).sqrt()
 Plan = list[tuple[str, list[Any], list[str]]]
 
 
 def common_plan(network: Any, args: Any, kwargs: Any, seed: int) -> Plan:
-    """The plan of a network, whatever the numbers of its input.
+    """The plan of a network, which must not depend on the numbers of its input.
 
     Raises:
-        Unfollowed: it depends on them.
+        Unfollowed: the plan depends on them.
     """
     large = any(is_number(t) and bool((t.abs() > LARGE).any()) for t in tree_leaves((args, kwargs)))
     plans = dict[float, Plan]()
-    # The caller's own numbers come last: a network that refuses the others says nothing by that.
+    # The caller's numbers come last: refusing the others proves nothing about a network.
     for factor in (*OTHERS, SMALLER, 0.0):
         if len(plans) < len(OTHERS) or (large and factor == SMALLER):
             plan = call_plan(network, args, kwargs, factor, seed, factor == OTHERS[-1])
@@ -52,9 +52,9 @@ def refuse_other(*plans: Plan) -> None:
 
 
 class Planning(TorchDispatchMode):
-    """Writes down the operators of a call, and a sum of each tensor that no operator made.
+    """Records the operators of a call, and a checksum of each tensor that no operator created.
 
-    Where `outside`, results are compared again when they are used: code outside torch may have written into them.
+    If `outside`, results are compared again when they are used, since code outside torch may have written into them.
     """
 
     def __init__(self, outside: bool):
@@ -64,7 +64,7 @@ class Planning(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Writes down one operator, but not those that it is computed by."""
+        """Records one operator, but not those that compute it."""
         kwargs = kwargs or {}
         if self.inner:
             return self.computed(func, args, kwargs)
@@ -86,31 +86,31 @@ class Planning(TorchDispatchMode):
         return out
 
     def computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the operator returns."""
+        """The result of the operator."""
         return func(*args, **kwargs)
 
 
 def is_overwritten(t: Tensor) -> bool:
-    """Whether a result has other numbers than when it was made, though no operator wrote them."""
+    """Whether a result changed although no operator wrote into it."""
     made = getattr(t, "_made", None)
     return isinstance(made, tuple) and made[0] == t._version and made[1] != checksum(t, FEWER)
 
 
 def checksum(t: Tensor, most: int = MOST) -> complex:
-    """A sum of a tensor's numbers that their order and signs change."""
+    """A checksum of a tensor's numbers that depends on their order and signs."""
     t = (t.to_dense() if t.layout is not torch.strided else t).detach()
-    # In the order of memory, in which no copy is made.
+    # In memory order, which needs no copy.
     t = t.permute(sorted(range(t.dim()), key=t.stride, reverse=True)).flatten()
-    # A copy always, since the sum of a product may differ in its last place with where in memory the numbers lie.
+    # Always a copy, since the last place of a sum of products may depend on the memory address.
     t = t[:: 1 + t.numel() // most].to(torch.complex128 if t.is_complex() else torch.float64, copy=True)
     weights = ROOTS[: len(t)].to(t.dtype)
     total = complex(t.dot(weights))
-    # Only then are there numbers to leave out, or so large ones that their sum is none.
+    # Only then are there numbers to exclude, or numbers too large to be summed.
     return total if cmath.isfinite(total) else complex(t.nan_to_num(0.0, 0.0, 0.0).dot(weights))
 
 
 def call_plan(network: Any, args: Any, kwargs: Any, factor: float, seed: int, outside: bool = False) -> Plan | None:
-    """The plan on the caller's inputs (0), or on random ones times a factor; None if the network refuses these."""
+    """The plan on the caller's inputs (0), or on random ones times a factor; None if the network refuses them."""
     generator = torch.Generator().manual_seed(seed + 1)
 
     def other(t: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ def call_plan(network: Any, args: Any, kwargs: Any, factor: float, seed: int, ou
         return factor * drawn.to(t) if factor else t
 
     args, kwargs = own_inputs(args, kwargs, other)
-    # Another seed than the followed call's: numbers that code draws itself, with NumPy or Python, differ and so refuse.
+    # Another seed than in the followed call: numbers that code draws with NumPy or Python then differ, and are refused.
     with as_before(network, []), generators_kept(seed=seed + 1 + abs(round(factor))), Planning(outside) as planning:
         try:
             network(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""What an operator asks an oracle, and the same tensor among those that the first network asked."""
+"""Arguments of an oracle, and the search for the same tensor among those of the first network."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from torch import Tensor
 
 from conv2attn.equality.worlds.units import LIMIT, deviations, nearest
 
-MATCHED = 0.9  # of a tensor's numbers, above which the rest is looked up number by number
-SAMPLE = 999  # numbers that tell most tensors apart, at a hundredth of the cost
+MATCHED = 0.9  # above this share of matching numbers, the rest is looked up number by number
+SAMPLE = 999  # numbers that distinguish most tensors, at a hundredth of the cost
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Question:
-    """The arguments of an operator.
+    """The arguments of an oracle in one call.
 
-    `keys` and `squares` are (worlds, n): the numbers, and the mean squares of what shaking changes in them. The results
-    of exp are positive, and zero for arguments down at the number `positive`. `results` is what is kept of the answer.
+    `keys` and `squares` are (worlds, n): the numbers, and the mean squares of their changes under shaking. The results
+    of exp are positive, and zero for arguments near the number `positive`. `results` are the kept results.
     """
 
     operator: str
@@ -31,25 +31,25 @@ class Question:
 
     @cached_property
     def masked(self) -> Tensor | None:
-        """(worlds, n) the arguments whose result is zero, if there are any."""
+        """(worlds, n) the arguments whose result is zero, if any."""
         masked = self.keys == self.positive if self.positive else None
         return masked if masked is not None and bool(masked.any()) else None
 
     @cached_property
     def lively(self) -> Tensor:
-        """(n,) the numbers that are not masked in every world."""
+        """(n,) the numbers that are unmasked in every world."""
         return torch.ones(self.keys.shape[1], dtype=torch.bool) if self.masked is None else ~self.masked.all(0)
 
     @cached_property
     def sample(self) -> Tensor:
-        """The places of the first of them."""
+        """The indices of the first of these."""
         return torch.nonzero(self.lively).flatten()[:SAMPLE]
 
 
 class Match(NamedTuple):
-    """The number of a tensor of the first network, and how far each number is apart in units.
+    """The number of a tensor of the first network, and each number's distance in units.
 
-    `order` are the places of the second network's numbers in it, where they stand in another order.
+    `order` are the indices of the second network's numbers in it, if they are in another order.
     """
 
     number: int
@@ -58,7 +58,7 @@ class Match(NamedTuple):
 
 
 def match_in_order(question: Question, tensors: Sequence[Question], turn: int, whole: bool) -> Match | None:
-    """The first tensor, from the turn on, whose numbers are the question's place by place: all of them, or most."""
+    """The first tensor, from the turn on, whose numbers equal the question's element by element: all, or most."""
     for number in (*range(turn, len(tensors)), *range(turn)):
         if not lies_alike(question, tensors[number]):
             continue
@@ -70,7 +70,7 @@ def match_in_order(question: Question, tensors: Sequence[Question], turn: int, w
 
 
 def lies_alike(question: Question, asked: Question) -> bool:
-    """Whether of a sample of the numbers that are not masked most agree place by place."""
+    """Whether most of a sample of the unmasked numbers agree element by element."""
     if asked.keys.shape != question.keys.shape:
         return False
     few = [t[:, question.sample] for each in (asked, question) for t in (each.keys, each.squares)]
@@ -78,18 +78,18 @@ def lies_alike(question: Question, asked: Question) -> bool:
 
 
 def match_in_another_order(question: Question, tensors: Sequence[Question]) -> Match | None:
-    """The first tensor that has the question's numbers one to one, in any order, such as channels last for first.
+    """The first tensor with the question's numbers one to one, in any order, such as channels last for channels first.
 
-    Each number is looked up by itself. Equal numbers are refused: which is which could not be told, and one of the
-    first network's that nobody asks again would not be noticed.
+    Each number is looked up by itself. Equal numbers are refused: their assignment would be ambiguous, and an unused
+    number of the first network would not be noticed.
     """
-    # Of numbers in their places a few are too far apart, and no order mends that.
+    # If numbers are in order and a few differ too much, reordering cannot help.
     if any(lies_alike(question, asked) for asked in tensors):
         return None
     k, q, here = question.keys, question.squares.double(), torch.nonzero(question.lively).flatten()
     for number, asked in enumerate(tensors):
         keys, squares = asked.keys, asked.squares.double()
-        # The sums differ by less than the sum of what rounding makes, unless the numbers are others.
+        # The sums differ by less than the sum of rounding effects, unless the numbers differ.
         if keys.shape != k.shape or bool(((keys - k).sum(1).abs() > LIMIT * (squares + q).sqrt().sum(1)).any()):
             continue
         there = torch.argsort(keys.sum(0))

@@ -1,4 +1,4 @@
-"""Records of the tensors of two runs: numbers that no layout changes, by which the same tensors are found in both."""
+"""Records of the tensors of two runs: layout-independent numbers that identify equal tensors."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,14 +14,14 @@ from conv2attn.equality.worlds.units import LIMIT
 
 @dataclass(frozen=True)
 class Record:
-    """A tensor: the means of its numbers, squares and cubes in each world, and what shaking changes in them.
+    """A tensor: the means of its numbers, squares and cubes in each world, and their changes under shaking.
 
-    The fourth mean weighs the numbers by their place, so it alone changes with their order.
+    The fourth mean weights the numbers by their index, so only it depends on their order.
     """
 
     operator: str
     place: str
-    inputs: list[int]  # the records that went in
+    inputs: list[int]  # the records of the inputs
     count: int
     means: Tensor  # (worlds, 4)
     squares: Tensor  # (worlds, 4)
@@ -38,12 +38,12 @@ class Record:
         order = torch.linspace(1, 2, max(x.shape[-1], 1), dtype=torch.float64)[: x.shape[-1]]
         means = torch.stack([x.mean(-1), x.square().mean(-1), x.pow(3).mean(-1), (x * order).mean(-1)], -1)
         squares = ((means[:, 1:] - means[:, :1]) / GAIN[dtype]).square().mean(1)
-        # Over the worlds of one scale: a mean is one number, whose four shakes may all be small by chance.
+        # Averaged over the worlds of one scale: a mean is one number, whose four shakes may all be small by chance.
         pooled = squares.unflatten(0, (-1, len(SCALES))).mean(0).repeat(len(means) // len(SCALES), 1)
         return cls(operator, place, inputs, x.shape[-1], means[:, 0], pooled, arguments)
 
     def agrees(self, other: "Record", moments: int = 3) -> bool:
-        """Whether both are the same numbers but for rounding and their order; with 4 moments in their order too."""
+        """Whether both have equal numbers up to rounding and order; with 4 moments also in the same order."""
         if self.count != other.count:
             return False
         unit = (self.squares + other.squares).sqrt() + 1e-13 * (self.means.abs() + 1e-30)
@@ -51,7 +51,7 @@ class Record:
 
 
 class Twins:
-    """For each tensor of the second network the same tensor in the first, the latest of them."""
+    """For each tensor of the second network the latest equal tensor in the first."""
 
     def __init__(self, ours: Sequence[Record], theirs: Sequence[Record]):
         self.ours, self.theirs = ours, theirs
@@ -74,7 +74,7 @@ class Twins:
         return any(mine.agrees(self.ours[n], 4) for n in self.sizes[mine.count])
 
     def first_apart(self, ends: Iterable[int], same: Callable[[int], bool]) -> int | None:
-        """The first tensor on the way back from the ends that differs although all that went into it does not."""
+        """The first tensor, walking back from the ends, that differs although all its inputs agree."""
         suspects, stack, visited = set[int](), list(ends), set[int]()
         while stack:
             number = stack.pop()
@@ -88,7 +88,7 @@ class Twins:
         return min(suspects, default=None)
 
     def beside(self, inputs: Iterable[int], operator: str) -> Record | None:
-        """What the first network computes from these tensors and the second does not; first the same operator."""
+        """The records that only the first network computes from these tensors; the same operator comes first."""
         reached = {self.of(n) for n in inputs} - {None}
         matched = set(self.numbers.values())
         here = [record for n, record in enumerate(self.ours) if reached & set(record.inputs) and n not in matched]

@@ -1,4 +1,4 @@
-"""Shadows: the numbers that run beside a tensor of a network, in several random worlds.
+"""Shadows: random numbers that run in parallel with a tensor of a network, in several worlds.
 
 In each world a shadow has one true copy in float64 and `SHAKES` shaken ones, in which every stored number moves by
 about a unit in its last place. A constant has one group of copies, since no input changes it:
@@ -13,34 +13,34 @@ from typing import Any, TypeGuard, final
 import torch
 from torch import Tensor
 
-SHAKES, COPIES = 4, 5  # as many shakes as rows of a Hadamard matrix of order 4; with the true copy
-SCALES = (1.0, 2.0**-10)  # of worlds, by turns: small numbers show an epsilon that is lost beside large ones
-# How much further shaken copies of a dtype move: in float32 their own rounding must be small beside the move.
+SHAKES, COPIES = 4, 5  # one shake per row of a Hadamard matrix of order 4; with the true copy
+SCALES = (1.0, 2.0**-10)  # scales of alternating worlds: small numbers show an epsilon that is lost beside large ones
+# Factor on the moves of shaken copies by dtype: in float32 their own rounding must be small compared with the move.
 GAIN = {torch.float32: 2.0**7, torch.float64: 1.0}
 MASKED = -5e3  # a score so far below the largest of its row counts as minus infinity
 LEAST = -1e8  # the same for a maximum, and for exp outside a softmax
 
 
 class Unfollowed(Exception):
-    """The networks do something that shadows cannot follow; nothing is said about them."""
+    """Raised if a network does something that shadows cannot follow; then nothing is decided."""
 
 
 @final
 class Shadow:
-    """The numbers beside one tensor: COPIES for a constant, otherwise COPIES for each world.
+    """The shadow numbers of one tensor: COPIES for a constant, otherwise COPIES for each world.
 
-    Tensors that code makes to write into (zeros, empty) have all copies from the start, so that views of them are views
-    of every copy; they and their views share `state`, which says whether a number of the inputs has been written.
+    Tensors that code creates to write into (zeros, empty) have all copies from the start, so that views of them are
+    views of every copy; they and their views share `state`, which says whether a number of the inputs has been written.
     """
 
     def __init__(self, copies: Iterable[Tensor], constant: bool = False, state: dict[str, bool] | None = None):
         self.copies, self.state = list(copies), state or {"constant": constant}
-        self.record: int | None = None  # the number of its record, where tensors are recorded
+        self.record: int | None = None  # the number of its record, if tensors are recorded
         self.centring: tuple[Shadow, int, list[tuple[Tensor, int]], str] | None = None
 
     @property
     def constant(self) -> bool:
-        """Whether no number of the inputs has entered."""
+        """Whether it is independent of the inputs' numbers."""
         return self.state["constant"]
 
     def of(self, index: int) -> Tensor:
@@ -50,11 +50,11 @@ class Shadow:
         return self.copies[index % len(self.copies)]
 
     def centre(self, scores: "Shadow", axis: int, *plain: Tensor, by: str = "maximum") -> None:
-        """Remembers that this is the maximum of scores along an axis, or the scores less it.
+        """Remembers that this is the maximum of scores along an axis, or the scores minus it.
 
         Args:
-            by: one of `CENTRES`: "logsumexp" for the logarithm of the sum of their exponentials, or the scores less it;
-                "softmax" for their softmax.
+            by: one of `CENTRES`: "logsumexp" for the logarithm of the sum of their exponentials, or the scores minus
+                it; "softmax" for their softmax.
         """
         # Tensors of inference mode have no version, so a later write to the scores could not be noticed.
         if not any(t.is_inference() for t in plain):
@@ -68,16 +68,16 @@ class Shadow:
 
 
 CENTRES = ("maximum", "logsumexp", "softmax")
-"""What a tensor may be known to be made of: see `Shadow.centre`."""
+"""The kinds of noted origins of a tensor: see `Shadow.centre`."""
 
 
 def is_number(value: Any) -> TypeGuard[Tensor]:
-    """Whether it is a tensor of real or complex numbers."""
+    """Whether a value is a tensor of real or complex numbers."""
     return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
 
 
 def is_shadow(value: Any) -> bool:
-    """Whether it is one; the leaves of arguments that pytree must not look into."""
+    """Whether a value is a shadow, which pytree treats as a leaf."""
     return isinstance(value, Shadow)
 
 
@@ -93,9 +93,9 @@ def groups_of(copies: Sequence[Tensor]) -> Iterable[Sequence[Tensor]]:
 
 
 def repeated(copies: Sequence[Tensor]) -> list[Tensor]:
-    """COPIES copies of fewer: the true one, and the shaken ones again and again, if there are any.
+    """COPIES copies from fewer: the true one, then the shaken ones, if any, repeated.
 
-    What is computed of a repetition is computed once.
+    Operators compute repetitions only once.
     """
     true, *moved = copies
     return [true, *(moved or [true]) * SHAKES][:COPIES]

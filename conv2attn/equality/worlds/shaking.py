@@ -1,4 +1,4 @@
-"""Shaken copies of constants: what moving each stored number by about a unit in its last place changes."""
+"""Shaken copies of constants: each stored number moves by about a unit in its last place."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,8 @@ from torch import Tensor
 
 from conv2attn.equality.worlds.shadows import GAIN, MASKED
 
-# Rows of a Hadamard matrix: the moves of the few numbers of a norm (weight, bias, mean, variance) do not cancel in
-# every copy, as independent signs do in one of eight. Without them an honest ResNet-50 showed 6.9 units, with them 3.9.
+# Rows of a Hadamard matrix: the moves of the few numbers of a norm (weight, bias, mean, variance) never cancel in every
+# copy, as independent signs do in one case of eight. Without them a correct ResNet-50 showed 6.9 units, with them 3.9.
 HADAMARD = torch.tensor([[1.0, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]])
 UNITS = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 HALF = 2.0**-20  # units above it are those of half precision
@@ -21,7 +21,7 @@ def unit_of(dtype: torch.dtype) -> float | None:
 
 
 def are_exact(t: Tensor, unit: float) -> Tensor:
-    """Which numbers rounding cannot have made: whole numbers that mask, and those of at most 8 significant bits.
+    """The numbers that cannot result from rounding: masking integers, and numbers of at most 8 significant bits.
 
     In half precision only 0, 1 and -1: there, chance makes one number of 16 short at 4 bits.
     """
@@ -31,13 +31,12 @@ def are_exact(t: Tensor, unit: float) -> Tensor:
         whole, low = (torch.int64, 2**45 - 1) if t.dtype == torch.float64 else (torch.int32, 2**16 - 1)
         exact = t.view(whole) & low == 0
     masks = t < MASKED
-    # Few tensors have masks, and rounding takes longer than all else here.
+    # Few tensors have masks, and rounding dominates the cost here.
     return exact | (masks & (t == t.round())) if bool(masks.any()) else exact
 
 
 def shaken(copies: Sequence[Tensor], unit: float, seed: int, dtype: torch.dtype) -> list[Tensor]:
-    """Copies of which the shaken ones are rounded once more: a number that is not exact moves by 0.5 to 1.5 units,
-    times GAIN."""
+    """Copies whose shaken ones are rounded once more: each inexact number moves by 0.5 to 1.5 units, times GAIN."""
     if len(copies) == 1:
         return [*copies]
     if copies[0].is_complex():
@@ -52,10 +51,10 @@ def shaken(copies: Sequence[Tensor], unit: float, seed: int, dtype: torch.dtype)
     signs = drawn().sub_(0.5).sign_().mul_(unit * GAIN[dtype])
     move, moves = signs, list[Tensor]()
     for i in range(len(copies) - 1):
-        # Moves come in pairs around one unit, m and 2 - m: their mean is the same for every number.
+        # Moves come in pairs around one unit, m and 2 - m, so every number has the same mean move.
         move = 2 - move if i % 2 else drawn().add_(0.5)
         moves.append((signs * move * HADAMARD[i].roll(seed)).flatten()[:tile].to(dtype))
-    # Tile by tile, so that what is computed on the way to a copy stays in the cache.
+    # Tile by tile, so that intermediate results stay in the cache.
     out = [torch.empty(copies[0].shape, dtype=dtype) for _ in moves]
     stored = copies[1].dtype == torch.float32 and copies[1] is copies[-1]
     tiles = [zip(*(t.flatten().split(tile) for t in several), strict=True) for several in (copies, out)]

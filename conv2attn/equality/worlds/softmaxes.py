@@ -12,17 +12,17 @@ from conv2attn.equality.worlds.steps import Step, shadow_rule
 
 
 def softmax_of(step: Step, scores: Shadow, axis: int) -> Any:
-    """The softmax of scores less the mean of their row, which it does not see."""
+    """The softmax of scores minus the mean of their row, which cancels."""
     exponentials = step.oracle("exp", step.across(centring(step, axis), scores), MASKED)
     return step.across(lambda e: e.div_(e.sum(axis, keepdim=True)), exponentials)  # nobody else has these copies
 
 
 def centring(step: Step, axis: int) -> Callable[[Tensor], Tensor]:
-    """Subtracts from each row the mean of its scores that are not masked."""
+    """Subtracts from each row the mean of its unmasked scores."""
 
     def centred(x: Tensor) -> Tensor:
         top = x.amax(axis, keepdim=True)
-        if bool((x.amin(axis, keepdim=True) >= top + MASKED).all()):  # nothing is masked
+        if bool((x.amin(axis, keepdim=True) >= top + MASKED).all()):  # no score is masked
             return x - x.mean(axis, keepdim=True)
         if bool(((top < MASKED / 2) & top.isfinite()).any()):
             step.watch.oracles.refuse_quick("a row of scores that is masked from end to end")
@@ -64,7 +64,7 @@ def exp_of_centred(step: Step) -> Any:
     scores, axis = top
     scores = step.across(centring(step, axis), scores)
     largest = step.across(lambda t: t.amax(axis, keepdim=True), scores)
-    # Without a place: the other network may write the softmax as one operator and never take this maximum.
+    # Without a place, since the other network may use one softmax operator and never take this maximum.
     divisor = step.watch.oracles.ask("exp of a maximum", largest, "", step.watch.second, MASKED)
     return step.across(torch.div, step.oracle("exp", scores, MASKED), divisor)
 
@@ -86,7 +86,7 @@ def attention(step: Step) -> Any:
     scale = step.bound.get("scale")
     scale = step.shadow(1 / math.sqrt(shape[-1]) if scale is None else scale)
     groups = shape[-3] // k.of(0).shape[-3] if len(shape) > 3 else 1
-    if groups > 1:  # several queries share a head of keys and values
+    if groups > 1:  # several query heads share keys and values
         k, v = (step.across(lambda t: t.repeat_interleave(groups, -3), t) for t in (k, v))
     scores = step.across(lambda q, k, c: (q @ k.mT).mul_(c), q, k, scale)
     mask = step.bound.get("attn_mask")

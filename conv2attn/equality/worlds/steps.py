@@ -1,4 +1,4 @@
-"""One operator of a network beside its shadows, and the table of rules by its name."""
+"""One operator of a network with its shadows, and the table of rules by name."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Rule = Callable[["Step"], Any]
 RULES: dict[str, Rule] = {}
-"""By the operator's name. A rule that returns NotImplemented leaves the operator to the next general rule."""
+"""Rules by the operator's name. A rule that returns NotImplemented leaves the operator to the next general rule."""
 # Numbers below SMALL count as epsilons: in some worlds they are multiplied by 2^17, below TINY by 2^31.
 SMALL, TINY = 2e-4, 3e-8
 
@@ -34,7 +34,7 @@ def shadow_rule(*names: str) -> Callable[[Rule], Rule]:
 class Step:
     """An operator with shadows in place of tensors.
 
-    `bound` has all arguments by name, `out` is what the network computed, `plain` are its own positional arguments.
+    `bound` has all arguments by name, `out` is the network's own result, `plain` are its own positional arguments.
     """
 
     watch: "Watch"
@@ -54,7 +54,7 @@ class Step:
     @property
     def is_view(self) -> bool:
         """Whether its results share the memory of an argument."""
-        # An unsafe split only promises that nobody reads the whole while its parts are written, as in GRU.
+        # An unsafe split only promises that the whole is not read while its parts are written, as in GRU.
         schema = self.func._schema
         shared = any(r.alias_info for r in schema.returns) or self.name.startswith("unsafe_split")
         return shared and not schema.is_mutable
@@ -66,11 +66,11 @@ class Step:
         return {name: value for name, value in plain.items() if is_fixed(self.bound[name])}
 
     def computed(self) -> Any:
-        """The operator itself, in all copies."""
+        """Computes the operator itself in all copies."""
         return self.across(wide(self.func), *self.args, **self.kwargs)
 
     def across(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """A function in all copies of its arguments."""
+        """Applies a function to all copies of its arguments."""
         return in_all_copies(self.watch.oracles.worlds * COPIES, function, *args, **kwargs)
 
     def oracle(self, name: str, shadow: Shadow, positive: float | None = None) -> Shadow:
@@ -78,11 +78,11 @@ class Step:
         return self.watch.oracle(name, shadow, positive)
 
     def shadow(self, value: Any) -> Any:
-        """A Python number with its shaken copies; anything else as it is."""
+        """A Python number with its shaken copies; other values unchanged."""
         return self.watch.numbers.scalar(value) if isinstance(value, (int, float)) else value
 
     def loud(self, value: Any) -> Any:
-        """An epsilon, in some worlds multiplied so that large numbers do not hide it; anything else as it is."""
+        """An epsilon, in some worlds multiplied so that large numbers do not hide it; other values unchanged."""
         one = isinstance(value, float) or (is_single(value) and is_shadow(value) and not value.of(0).is_complex())
         size = abs(float(value if isinstance(value, float) else value.of(0))) if one else 0.0
         if not 0 < size < SMALL:
@@ -93,21 +93,21 @@ class Step:
 
 
 def is_fixed(value: Any) -> bool:
-    """Whether it is a stored tensor or a Python number, or several."""
+    """Whether a value is a stored tensor, a Python number, or several of these."""
     if isinstance(value, (list, tuple)):
         return not any(isinstance(t, (Tensor, Shadow)) for t in value)
     return value.constant if isinstance(value, Shadow) else isinstance(value, (int, float))
 
 
 def is_single(value: Any) -> bool:
-    """Whether it is one number that no input changes."""
+    """Whether a value is one number that no input changes."""
     if isinstance(value, Shadow):
         return value.constant and value.of(0).numel() == 1
     return isinstance(value, (int, float))
 
 
 def has_large_numbers(value: Any) -> bool:
-    """Whether there are large numbers that are no masks, and not of the input: float32 loses others beside them."""
+    """Whether there are large numbers other than masks or inputs: float32 loses small numbers beside them."""
     value = value.of(0) if isinstance(value, Shadow) and value.constant else value
     if isinstance(value, Tensor) and not value.is_complex():
         if not value.numel() or all(-128 <= float(t) <= 128 for t in value.aminmax()):  # most tensors; NaN goes on

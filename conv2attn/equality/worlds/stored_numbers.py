@@ -11,39 +11,39 @@ from conv2attn.equality.worlds.shadows import COPIES, Shadow, Unfollowed, cast, 
 from conv2attn.equality.worlds.shaking import HALF, UNITS, are_exact, shaken, unit_of
 from conv2attn.equality.worlds.steps import has_large_numbers
 
-KEPT = 10**5  # numbers of a constant, up to which its copies are kept and not drawn again at each use
-SECOND = 10**6  # added to seeds of the second network: its constants move by themselves
+KEPT = 10**5  # copies of constants up to this size are kept, not drawn again at each use
+SECOND = 10**6  # added to the second network's seeds, so that its constants move independently
 
 
 def stored_tensors(network: Any) -> list[Tensor]:
-    """The parameters and buffers of a network; code has none."""
+    """The parameters and buffers of a network; plain functions have none."""
     return [*network.parameters(), *network.buffers()] if isinstance(network, nn.Module) else []
 
 
 def moving_numbers(network: Any) -> int:
-    """How many stored numbers there are in tensors of more than one value, unlike the ones of a folded norm."""
-    # The first numbers tell, and only which network is shaken depends on them.
+    """The number of stored numbers in tensors with more than one value, unlike the ones of a folded norm."""
+    # The first numbers are enough: they only decide which network is shaken.
     dense = [t for t in stored_tensors(network) if t.layout is torch.strided]
     return sum(t.numel() for t in dense if len(t.flatten()[:SAMPLE].unique()) > 1)
 
 
 @final
 class StoredNumbers:
-    """Of one network. `coarsest` is the largest unit of rounding among the numbers so far."""
+    """The stored numbers of one network. `coarsest` is the largest unit of rounding among them so far."""
 
     def __init__(self, oracles: Oracles, second: bool):
         self.oracles, self.seeds, self.coarsest = oracles, SECOND * second, 0.0
-        # By identity; the tensor itself is kept, so that no other gets its identity.
+        # By id; the tensor itself is kept, so that no other tensor gets its id.
         self.tensors: dict[int, tuple[Tensor, int, Shadow | None, int]] = {}
         self.scalars: dict[float, Shadow] = {}
 
     def seed(self) -> int:
-        """A seed for the moves of one more constant."""
+        """The seed for the moves of the next constant."""
         self.seeds += 1
         return self.seeds
 
     def moved(self, made: Tensor | Shadow, unit: float, seed: int = 0) -> Shadow:
-        """The shadow of a constant, whose shaken copies move by about a unit; one that code computes is a shadow."""
+        """The shadow of a constant, with copies that move by about a unit; one computed by code is a shadow already."""
         dtype, shakes = self.oracles.dtype, self.oracles.shakes
         if isinstance(made, Shadow):
             copies = made.copies[: 1 + shakes]
@@ -52,7 +52,7 @@ class StoredNumbers:
         return Shadow(repeated(shaken(copies, unit, seed or self.seed(), dtype)), constant=True)
 
     def shadow(self, t: Tensor) -> Shadow:
-        """The shadow of a tensor that no operator made."""
+        """The shadow of a tensor that no operator created."""
         if t.layout is not torch.strided:
             raise Unfollowed(f"numbers of layout {t.layout}")
         if id(t) not in self.tensors or self.tensors[id(t)][3] != t.data_ptr():  # new, or replaced through .data
@@ -74,7 +74,7 @@ class StoredNumbers:
         return shadow
 
     def scalar(self, value: float) -> Shadow:
-        """A Python number with shaken copies, as exported files store it: in float32."""
+        """A Python number with shaken copies, rounded to float32 as in exported files."""
         value = float(value)
         if value not in self.scalars:
             number, unit = torch.tensor(value, dtype=torch.float64), UNITS[torch.float32]
@@ -84,7 +84,7 @@ class StoredNumbers:
         return self.scalars[value]
 
     def rounded(self, shadow: Shadow, dtype: torch.dtype) -> Shadow:
-        """Numbers of the input stored in fewer bits: the shaken copies move by a unit of theirs."""
+        """Numbers of the input stored in fewer bits: the shaken copies move by a unit of that format."""
         self.oracles.refuse_quick("numbers of half precision")
         unit, seed, out = UNITS[dtype], self.seed(), list[Tensor]()
         self.coarsest = max(self.coarsest, unit)

@@ -1,4 +1,4 @@
-"""Units of rounding: how far two arguments are apart, divided by what shaking changes in them."""
+"""Units of rounding: the difference of two arguments, divided by their changes under shaking."""
 
 import math
 from collections.abc import Sequence
@@ -9,13 +9,16 @@ from torch import Tensor
 from conv2attn.equality.worlds.shadows import GAIN, SHAKES, groups_of
 
 LIMIT = 8.0
-"""Units that count as rounding: honest folds of 19 real networks showed at most 5.7, mistakes of ports 36 and more."""
-SHARE = 0.5  # of an element's mean square, what comes from alike elements: four shakes leave some alone by chance
+"""Differences up to this count as rounding.
+
+Correct folds of 19 real networks showed at most 5.7 units, mistakes of ports at least 36.
+"""
+SHARE = 0.5  # share of similar elements in a mean square: four shakes may miss an element
 Chunk = tuple[Tensor, Tensor, Tensor]  # (arguments, mean squares, results), each of shape (n, worlds)
 
 
 def mean_squares(copies: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    """The mean square of what shaking changes, (worlds, n)."""
+    """The mean square of the changes under shaking, (worlds, n)."""
     out = []
     for true, *shaken in groups_of(copies):
         true = true.to(dtype)
@@ -25,23 +28,23 @@ def mean_squares(copies: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
             torch.sub(t, true, out=move)
             times = sum(t is each for each in shaken)
             total.addcmul_(move, move, value=times / (SHAKES * GAIN[dtype] ** 2))
-        # The product of the means along all axes: what the image, channel, row and column have in common.
+        # The product of the means along all axes estimates the common size per image, channel, row and column.
         axes, rows = range(total.dim()), total.mean(-1, keepdim=True)
         mean = alike = rows.mean()
         for d in axes:
             along = total if d == axes[-1] else rows
             alike = alike * (along.mean([i for i in axes if i != d], keepdim=True) / mean).nan_to_num_(0.0)
-        # At most 256 times its own square: what is exact stays exact.
+        # At most 256 times its own square, so exact numbers stay exact.
         total.lerp_(torch.minimum(alike, torch.mul(total, 256, out=move), out=move), SHARE)
         if GAIN[dtype] > 1:
-            # Less what storing the shaken number itself makes, else small differences would be forgiven.
+            # Minus the error of storing the shaken number itself; otherwise small differences would be accepted.
             total.addcmul_(true, true, value=-((2.0**-24 / GAIN[dtype]) ** 2)).clamp_(min=0.0)
         out.append(total.reshape(-1))
     return torch.stack(out)
 
 
 def deviations(first: Tensor, squares: Tensor, second: Tensor, others: Tensor) -> Tensor:
-    """How far arguments are apart in units, (n,): the largest of all worlds.
+    """The differences of arguments in units, (n,): the largest over all worlds.
 
     Args:
         first, second: (worlds, n), with their mean squares `squares` and `others`.
@@ -58,13 +61,14 @@ def tolerance(squares: Tensor, others: Tensor, values: Tensor) -> Tensor:
 
 
 def nearest(chunk: Chunk, values: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
-    """For each argument the row of the chunk that agrees best, and the largest deviation of all worlds in units."""
+    """For each argument, the chunk row that agrees best, and the largest deviation over all worlds in units."""
     keys, others = chunk[:2]
-    # Sorted by the sum over worlds: after a maximum many arguments are equal in some worlds, so no single one will do.
+    # Sorted by the sum over worlds: after a maximum many arguments are equal in some worlds, so no single world
+    # suffices.
     order, sums = keys.sum(1), values.sum(1)
     reach = 2 * LIMIT * tolerance(squares, squares, values).sum(1)
     low, high = torch.searchsorted(order, sums - reach), torch.searchsorted(order, sums + reach)
-    low, high = low.sub_(1).clamp_(0), high.add_(1).clamp_(max=len(keys))  # with the neighbours, for the report
+    low, high = low.sub_(1).clamp_(0), high.add_(1).clamp_(max=len(keys))  # with the neighbours, which the report shows
     best = torch.full((len(values),), math.inf, dtype=torch.float64)
     pick = torch.zeros(len(values), dtype=torch.long)
     active, step = torch.arange(len(values)), 0
