@@ -1,5 +1,7 @@
 """What the tokens of a layer are, read from the run: grids, leading tokens, text, sound, channels, windows, heads."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -27,6 +29,13 @@ class Layer(nn.Module):
 
     def forward(self, tokens):
         return tokens + attention(tokens, causal=self.causal)
+
+
+class Flat(nn.Module):
+    """Tokens (images, tokens, channels) of a map."""
+
+    def forward(self, image):
+        return image.flatten(2).mT
 
 
 class Patches(nn.Module):
@@ -75,15 +84,6 @@ class WordsFirst(Words):
         return self.layer(self.words(ids.T.contiguous()).transpose(0, 1))
 
 
-class Sound(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.frames, self.layer = nn.Conv1d(8, 16, 3, 2, 1), Layer()
-
-    def forward(self, waves):
-        return self.layer(self.frames(waves).mT)
-
-
 class Written(Words):
     """What is written of a sound: words attend to words, then to frames."""
 
@@ -129,7 +129,7 @@ with torch.random.fork_rng():
         "arguments by name": (ByName(), torch.randn(2, 3, 24, 32), [((6, 8), 0)]),
         "words": (Words(), torch.randint(0, 99, (2, 64)), [((64,), 0)]),
         "words first": (WordsFirst(), torch.randint(0, 99, (2, 64)), [((64,), 0)]),
-        "sound": (Sound(), torch.randn(2, 8, 50), [((25,), 0)]),
+        "sound": (nn.Sequential(nn.Conv1d(8, 16, 3, 2, 1), Flat(), Layer()), torch.randn(2, 8, 50), [((25,), 0)]),
     }
 
 
@@ -164,89 +164,31 @@ def test_tokens_of_a_second_image_are_placed_in_it():
     assert sides == [(6, 8), (6, 8), (8, 4), (8, 4)]
 
 
-def test_a_line_is_as_long_as_it_is():
-    """Whisper's has 1,500 frames."""
-
-    class Long(nn.Conv1d):
-        def forward(self, waves):
-            return attention(super().forward(waves).mT, 1)
-
-    torch.manual_seed(0)
-    (read,) = ask_attention(Long(8, 16, 3, 2, 1), torch.randn(1, 8, 2060)).reads()
-    assert (read.tokens.sides, read.tokens.leading) == ((1030,), 0)
-
-
-class Overlapping(nn.Module):
-    """Patches of 16 pixels at a stride of 10: those of one column differ less in their rows than each spreads."""
-
-    def __init__(self):
-        super().__init__()
-        self.patch, self.layer = nn.Conv2d(1, 16, 16, 10), Layer()
-
-    def forward(self, image):
-        return self.layer(self.patch(image).flatten(2).mT)
-
-
-@pytest.mark.parametrize("columns", [6, 40])
-def test_two_rows_of_overlapping_patches_are_not_one_line(columns):
-    """By noise the two of one column are apart, and heads that agree repeat it: a transformer of spectra has such."""
-    torch.manual_seed(20)
-    (read,) = ask_attention(Overlapping().eval(), torch.randn(1, 1, 26, 6 + 10 * columns)).reads()
-    assert read.tokens.sides == (2, columns)
-
-
-class Rectified(nn.Module):
+def rectified(channels):
     """Patches of 4x4 pixels behind a leaky relu, with so many channels for four heads."""
-
-    def __init__(self, channels):
-        super().__init__()
-        torch.manual_seed(0)
-        self.patch, self.layer = nn.Conv2d(3, channels, 4, 4), Layer()
-
-    def forward(self, image):
-        return self.layer(F.leaky_relu(self.patch(image), 0.1).flatten(2).mT)
+    return nn.Sequential(nn.Conv2d(3, channels, 4, 4), nn.LeakyReLU(0.1), Flat(), Layer())
 
 
-@pytest.mark.parametrize("channels", [4, 8, 16])
-def test_heads_of_few_channels_have_their_places(channels):
-    """Planted: one noise: one channel has one direction, and of two a block of four pixels was no guess."""
-    (read,) = ask_attention(Rectified(channels).eval(), torch.randn(2, 3, 32, 32)).reads()
-    assert read.tokens.sides == (8, 8)
+class OneHead(nn.Linear):
+    """Attention of one channel by one head."""
 
-
-class Single(nn.Module):
-    """One channel behind a function of a convolution of 2x2 pixels, attended by one head."""
-
-    def __init__(self, behind):
-        super().__init__()
-        torch.manual_seed(0)
-        self.patch, self.of_all, self.behind = nn.Conv2d(3, 1, 2, 2), nn.Linear(1, 3), behind
-
-    def forward(self, image):
-        query, key, value = self.of_all(self.behind(self.patch(image)).flatten(2).mT).chunk(3, -1)
+    def forward(self, tokens):
+        query, key, value = super().forward(tokens).chunk(3, -1)
         return torch.softmax(query @ key.mT, -1) @ value
 
 
-@pytest.mark.parametrize("images", [1, 2])
-def test_tokens_that_a_relu_has_zeroed_are_no_class_tokens(images):
-    """Planted: a token that answers nothing on one image was without a place, and another image had other ones."""
-    (read,) = ask_attention(Single(F.relu).eval(), torch.randn(images, 3, 8, 8)).reads()
-    assert "in some images only" in read.unplaced or read.tokens.sides == (4, 4)
-
-
-def test_the_largest_of_four_pixels_stands_in_their_cell():
-    """Planted: on one image one pixel alone is seen of each maximum, and tokens stood at pixels."""
-    (read,) = ask_attention(Single(lambda map: F.max_pool2d(map, 2)).eval(), torch.randn(1, 3, 16, 16)).reads()
-    assert read.tokens.sides == (4, 4)
+def single(behind):
+    """One channel behind a function of a convolution of 2x2 pixels."""
+    return nn.Sequential(nn.Conv2d(3, 1, 2, 2), behind, Flat(), OneHead(1, 3))
 
 
 class ValuesElsewhere(nn.Module):
-    """Values are those of single pixels, two patches from the keys of the same number."""
+    """Values are those of single pixels, two patches from the keys of the same number, or constant."""
 
-    def __init__(self):
+    def __init__(self, constant=False):
         super().__init__()
-        torch.manual_seed(0)
         self.keys, self.values = nn.Conv2d(3, 32, 4, 4), nn.Conv2d(3, 16, 1)
+        self.values.weight.data *= not constant
 
     def forward(self, image):
         query, key = self.keys(image).flatten(2).mT.chunk(2, -1)
@@ -254,25 +196,84 @@ class ValuesElsewhere(nn.Module):
         return torch.softmax(query @ key.mT, -1) @ value
 
 
-def test_values_on_another_grid_than_their_keys_are_refused():
-    """Planted: only values on the grid of the keys were compared with them."""
-    (read,) = ask_attention(ValuesElsewhere().eval(), torch.randn(2, 3, 16, 16)).reads()
-    assert "keys and values" in read.unplaced
+class Itself(nn.MultiheadAttention):
+    def forward(self, tokens):
+        return super().forward(tokens, tokens, tokens)[0]
 
 
-def test_constant_values_have_no_grid():
-    """Planted: values that nothing of the input reaches were values on another grid."""
-    network = ValuesElsewhere().eval()
-    torch.nn.init.zeros_(network.values.weight)
-    (read,) = ask_attention(network, torch.randn(2, 3, 16, 16)).reads()
-    assert read.tokens.sides == (4, 4)
+def striped(memory=False):
+    """Patches of 4x16 pixels, so that 32x32 have 8x2; `memory` adds torch's learned key and value."""
+    attending = Itself(24, 3, add_bias_kv=memory, batch_first=True)
+    return nn.Sequential(nn.Conv2d(3, 24, (4, 16), (4, 16)), Flat(), attending)
+
+
+class ConvolvedQueries(nn.Module):
+    """Queries behind a convolution of 5x5 over the 7x7 tokens of the keys, which are moved so far in front of it."""
+
+    def __init__(self, moved):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.GELU(), nn.Conv2d(16, 16, 3, 2, 1))
+        self.query = nn.Conv2d(16, 16, 5, 1, 2, groups=16)
+        self.others, self.moved = nn.Conv2d(16, 32, 1), moved
+        nn.init.uniform_(self.query.weight, 0, 0.2)
+
+    def forward(self, image):
+        image = self.stem(image)
+        query = self.query(F.pad(image, (self.moved, -self.moved))).flatten(2).mT
+        key, value = self.others(image).flatten(2).mT.chunk(2, -1)
+        return torch.softmax(query @ key.mT, -1) @ value
+
+
+def overlapping():
+    """Patches of 16 pixels at a stride of 10: those of one column differ less in their rows than each spreads."""
+    return nn.Sequential(nn.Conv2d(1, 16, 16, 10), Flat(), Layer())
+
+
+PLACES = {
+    # Whisper's line has 1,500 frames.
+    "a long line": (lambda: nn.Sequential(nn.Conv1d(8, 16, 3, 2, 1), Flat(), Layer()), (1, 8, 2060), (1030,)),
+    # By noise the two rows of one column are apart, and heads that agree repeat it: a transformer of spectra has such.
+    "two rows of 6": (overlapping, (1, 1, 26, 66), (2, 6), 20),
+    "two rows of 40": (overlapping, (1, 1, 26, 406), (2, 40), 20),
+    # Planted: one noise: one channel has one direction, and of two a block of four pixels was no guess.
+    **{f"{count} channels": (partial(rectified, count), (2, 3, 32, 32), (8, 8)) for count in (4, 8, 16)},
+    # Planted: a token that answers nothing on one image was without a place, and another image had other ones.
+    "zeroed by a relu": (lambda: single(nn.ReLU()), (1, 3, 8, 8), "in some images only"),
+    "zeroed by a relu in two images": (lambda: single(nn.ReLU()), (2, 3, 8, 8), "in some images only"),
+    # Planted: on one image one pixel alone is seen of each maximum, and tokens stood at pixels.
+    "the largest of four pixels": (lambda: single(nn.MaxPool2d(2)), (1, 3, 16, 16), (4, 4)),
+    # Planted: only values on the grid of the keys were compared with them.
+    "values on another grid": (ValuesElsewhere, (2, 3, 16, 16), "keys and values"),
+    # Planted: values that nothing of the input reaches were values on another grid.
+    "constant values": (lambda: ValuesElsewhere(constant=True), (2, 3, 16, 16), (4, 4)),
+    # Planted: an axis of two tokens told nothing, and centres of channels that fell apart by chance were channels.
+    "two wide tokens a row": (striped, (2, 3, 32, 32), (8, 2)),
+    "a learned key": (lambda: striped(memory=True), (2, 3, 32, 32), "different numbers of tokens without a place"),
+    # Planted: near the border a kernel reaches inwards alone, by more than a cell, and they were refused.
+    "convolved queries": (lambda: ConvolvedQueries(0), (1, 3, 28, 28), (7, 7), 1),
+    "moved queries": (lambda: ConvolvedQueries(1), (1, 3, 28, 28), "queries and keys are on different parts", 1),
+}
+"""A network with one layer that attends, the shape of its images, the sides of its tokens or a part of the reason why
+they have no place, and the seed, where it is not 0."""
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_tokens_have_their_places_or_a_reason(name):
+    build, shape, expected, *seed = PLACES[name]
+    torch.manual_seed(*seed or [0])
+    (read,) = ask_attention(build().eval(), torch.randn(shape)).reads()
+    if isinstance(expected, str):
+        assert expected in read.unplaced
+    else:
+        assert (read.unplaced or (read.tokens.sides, read.tokens.leading)) == (expected, 0)
 
 
 def test_noise_does_not_reach_a_kink_that_is_near():
     """Planted: noise of a millionth made a token another function of its pixels, and no cell fitted all tokens."""
-    network, image = Rectified(16).double().eval(), torch.randn(1, 3, 32, 32).double()
+    torch.manual_seed(0)
+    network, image = rectified(16).double().eval(), torch.randn(1, 3, 32, 32).double()
     with torch.no_grad():
-        network.patch.bias -= network.patch(image)[0, :, 2, 3] - 1e-6
+        network[0].bias -= network[0](image)[0, :, 2, 3] - 1e-6
     (read,) = ask_attention(network, image).reads()
     assert read.tokens.sides == (8, 8)
 
@@ -324,31 +325,6 @@ def test_a_map_is_asked_without_those_in_front_of_it():
     """Planted: noise of the first layer's map went through a convolution that is no layer's, and blurred the second."""
     reads = ask_attention(Convolved(Layer(), Layer()).eval(), torch.randn(2, 3, 32, 48)).reads()
     assert [read.unplaced or read.tokens.sides for read in reads] == [(8, 12), (8, 12)]
-
-
-class Striped(nn.Module):
-    """Patches of 4x16 pixels, so that 32x32 have 8x2; `memory` adds torch's learned key and value."""
-
-    def __init__(self, memory=False):
-        super().__init__()
-        torch.manual_seed(0)
-        self.patch = nn.Conv2d(3, 24, (4, 16), (4, 16))
-        self.attn = nn.MultiheadAttention(24, 3, add_bias_kv=memory, batch_first=True)
-
-    def forward(self, image):
-        tokens = self.patch(image).flatten(2).mT
-        return self.attn(tokens, tokens, tokens)[0]
-
-
-def test_two_wide_tokens_a_row_have_their_places():
-    """Planted: an axis of two tokens told nothing, and centres of channels that fell apart by chance were channels."""
-    (read,) = ask_attention(Striped().eval(), torch.randn(2, 3, 32, 32)).reads()
-    assert (read.tokens.sides, read.tokens.leading) == ((8, 2), 0)
-
-
-def test_a_learned_key_is_named_where_queries_have_none():
-    (read,) = ask_attention(Striped(memory=True).eval(), torch.randn(2, 3, 32, 32)).reads()
-    assert "different numbers of tokens without a place" in read.unplaced
 
 
 def test_one_head_without_a_batch_and_tokens_before_the_batch():
@@ -410,33 +386,6 @@ def test_a_windowed_layer_that_reads_no_content_has_none(shift):
     places = read.tokens.windows.places
     first = [i * 12 + j for i in range(shift, shift + 4) for j in range(shift, shift + 4)]
     assert places[0].tolist() == first
-
-
-class ConvolvedQueries(nn.Module):
-    """Queries behind a convolution of 5x5 over the 7x7 tokens of the keys, which are moved so far in front of it."""
-
-    def __init__(self, moved):
-        super().__init__()
-        torch.manual_seed(1)
-        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.GELU(), nn.Conv2d(16, 16, 3, 2, 1))
-        self.query = nn.Conv2d(16, 16, 5, 1, 2, groups=16)
-        self.others, self.moved = nn.Conv2d(16, 32, 1), moved
-        nn.init.uniform_(self.query.weight, 0, 0.2)
-
-    def forward(self, image):
-        image = self.stem(image)
-        query = self.query(F.pad(image, (self.moved, -self.moved))).flatten(2).mT
-        key, value = self.others(image).flatten(2).mT.chunk(2, -1)
-        return torch.softmax(query @ key.mT, -1) @ value
-
-
-@pytest.mark.parametrize("moved", [0, 1])
-def test_convolved_queries_stand_at_the_keys_that_they_are_drawn_from(moved):
-    """Planted: near the border a kernel reaches inwards alone, by more than a cell, and they were refused."""
-    (read,) = ask_attention(ConvolvedQueries(moved).eval(), torch.randn(1, 3, 28, 28)).reads()
-    assert (read.unplaced or read.tokens.sides) == (
-        "its queries and keys are on different parts of the input" if moved else (7, 7)
-    )
 
 
 class Halo(nn.Module):
