@@ -145,12 +145,11 @@ class Fused(Attention):
 @torch.no_grad()
 def test_more_heads_are_replaced_the_more_they_may_cost_and_at_once_they_cost_no_more(images):
     network, counts = network_of(2, Fused), []
-    for max_loss in (1e-3, 0.1, 0.2, 0.4, 100):
+    for max_loss in (1e-3, 0.2, 100):
         result = distil(network, images, max_loss=max_loss)
         counts.append(sum(len(layer.convolved) for layer in result.layers))
         assert all(layer.costs[head] <= max_loss for layer in result.layers for head in layer.convolved)
-    assert counts == sorted(counts)
-    assert counts[0] == 0 < counts[2] < counts[-1] == 6
+    assert counts[0] == 0 < counts[1] < counts[2] == 6
 
 
 def test_where_nothing_is_replaced_the_result_says_so(images):
@@ -204,7 +203,7 @@ class Scored(Attention):
 @torch.no_grad()
 def test_a_head_whose_scores_are_not_read_becomes_a_convolution_before_any_other(images):
     network = network_of(1, Scored)
-    for max_loss in (0.05, 0.1, 0.2, 0.3, 100):
+    for max_loss in (0.1, 0.2, 100):
         (layer,) = distil(network, images, max_loss=max_loss).layers
         assert not layer.convolved or 1 in layer.convolved
         assert "not inner products" in layer.note
@@ -256,7 +255,10 @@ def test_the_command_writes_a_network_that_is_loaded_bit_for_bit(images, tmp_pat
     call = [str(each) for each in [*call, "--kernel-size", "3", "--arch", f"{__file__}:network_of"]]
     refused = CliRunner().invoke(main, [*call, "--max-loss", "1e-9", "--format", "json"])
     assert (refused.exit_code, (tmp_path / "out.pt").exists()) == (3, False)
-    result = CliRunner().invoke(main, [*call, "--max-loss", "1e-4", "--heads", "auto", "--format", "json"])
+    (tmp_path / "out.pt").touch()
+    call += ["--max-loss", "1e-4", "--heads", "auto", "--format", "json"]
+    assert CliRunner().invoke(main, call).exit_code == 2
+    result = CliRunner().invoke(main, [*call, "--force"])
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert told["layers"][0]["convolved"] == [0]
@@ -264,8 +266,6 @@ def test_the_command_writes_a_network_that_is_loaded_bit_for_bit(images, tmp_pat
     wanted = distil(network_of(), images, max_loss=1e-4, kernel_size=3).network
     again = conv2attn.load(tmp_path / "out.pt", model=network_of())
     assert torch.equal(again(images), wanted(images))
-    assert CliRunner().invoke(main, [*call, "--max-loss", "1e-4"]).exit_code == 2
-    assert CliRunner().invoke(main, [*call, "--max-loss", "1e-4", "--force"]).exit_code == 0
 
 
 def test_programs_compute_the_distilled_network(images, tmp_path):

@@ -362,8 +362,7 @@ def test_the_command_takes_heads_and_labels(images, tmp_path):
     for key in ("change", "loss", "accuracy"):
         assert told["together"]["effect"][key] == pytest.approx(getattr(report.together.effect, key), rel=1e-4)
         assert told["together"]["random"][key] == pytest.approx(getattr(report.together.random, key), rel=1e-4)
-    text = CliRunner().invoke(main, [*call, "--force", "--wide"]).stdout
-    assert f"{report.together.effect.loss:.2e} ± {report.together.effect.loss_error:.0e}" in text
+    assert f"{report.together.effect.loss:.2e} ± {report.together.effect.loss_error:.0e}" in report.to_text(240)
     assert report.records()[1]["replaced_loss"] == report.layers[0].heads[1].replaced.effect.loss
 
 
