@@ -212,7 +212,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
             '>>> scaled = type("Scaled", (nn.Conv2d,), {"forward": lambda self, x: 2 * x}); '
             "conv2attn.convert(scaled(3, 4, 3))"
         ),
-        "Pass example_input, so that the convolution that its forward really performs is seen and converted.",
+        "Pass example_input, so that the convolution in its forward is found and converted.",
     ),
     "C2A107": ErrorRule(
         "functional convolution not converted",

@@ -1,1 +1,1 @@
-"""Modules: the attention layer, its engines, basis convolutions, and Theorem 1's way there and back."""
+"""Modules: the attention layer, its engines, basis convolutions, and Theorem 1 in both directions."""

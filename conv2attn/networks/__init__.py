@@ -1,4 +1,4 @@
-"""Whole networks: conversion, the attention that they show as they run, and the architectures known here."""
+"""Whole networks: conversion, capture of their attention in runs, and the supported architectures."""
 
 from conv2attn.networks.conversion import (
     Conversion,

@@ -1,4 +1,4 @@
-"""The attention of any model, as it runs: every softmax over keys, named by the module it happened in."""
+"""Captures the attention of any model in a run: every softmax over keys, named by its module."""
 
 import math
 from collections import defaultdict
@@ -28,22 +28,22 @@ def capture(
 ) -> dict[str, Captured]:
     """The attention of each module of `network` on `example_input`: (batch, heads, queries, keys).
 
-    Calls are joined as a batch. A module that attends twice in one forward appears a second time as
-    `name#2`. A module appears as an `Unread`, with the reason, if its class is named after attention and no softmax was
-    seen, or if heads and images share an axis and their numbers are unknown.
+    Calls are joined as a batch. A module that attends twice in one forward appears a second time as `name#2`. A module
+    appears as an `Unread`, with the reason, if its class is named after attention but no softmax was observed, or if
+    heads and images share an axis and their numbers are unknown.
 
-    Seen are scaled_dot_product_attention, multi_head_attention_forward, flex_attention, every softmax over the
-    last axis of at least three, or over the columns of squares, a square softmax of two axes that is multiplied by
-    values (one head), the layers of this project, and mixtures of softmaxes by which values are multiplied. The network
-    is run once, without gradients, in evaluation mode, and left in the modes that its modules had.
+    Captured are scaled_dot_product_attention, multi_head_attention_forward and flex_attention; softmaxes over the last
+    axis of a tensor with at least three axes, or over the columns of square matrices; a square softmax of two axes that
+    multiplies values (one head); the layers of this project; and mixtures of softmaxes that multiply values. The
+    network runs once, without gradients, in evaluation mode, and its modes are restored.
 
     Args:
         example_input: a tensor, positional or named arguments; or (channels, *sides), a size for one image of noise.
-        heads: the number of heads, where it follows from neither a module nor its input.
-        only, skip: patterns of the names to keep, every name if there is none, and of those to leave out.
+        heads: the number of heads, if neither a module nor its input determines it.
+        only, skip: patterns of names to keep (by default all), and to leave out.
     Raises:
-        UsageError: nothing attended (C2A501) or nothing of such a name (C2A008); it does not run (C2A009),
-            or an argument is of another kind (C2A006).
+        UsageError: nothing attended (C2A501), no layer has such a name (C2A008), the network does not run (C2A009), or
+            an argument has a wrong type (C2A006).
     Examples:
         >>> import conv2attn, torch
         >>> block = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
@@ -77,10 +77,10 @@ def by_convention(attended: Attended, place: Running, heads: int | None = None) 
 def chosen(
     network: nn.Module, attention: Mapping[str, Captured], names: Iterable[str], selection: Selection
 ) -> dict[str, Captured]:
-    """The attention of the layers of some names, and those that attend unseen, in the order of the modules.
+    """The attention of the selected layers, and of layers whose attention was not observed, in module order.
 
     Raises:
-        UsageError: nothing attended (C2A501), or a pattern fits nothing that did (C2A008).
+        UsageError: nothing attended (C2A501), or a pattern fits no layer that attends (C2A008).
     """
     unobserved = unobserved_layers(network, names)
     every = [*names, *(name for name in unobserved if name not in attention)]
@@ -102,7 +102,7 @@ def chosen(
 def joined_calls(pieces: list[Captured]) -> Captured:
     """The attention of all calls of a module as one batch; an `Unread` if one call is unread or the grids differ.
 
-    The list is emptied piece by piece, so that attention never stands in memory twice.
+    The list is emptied piece by piece, so that memory never holds attention twice.
     """
     tensors = [piece for piece in pieces if isinstance(piece, Tensor)]
     if len(tensors) < len(pieces):
@@ -123,7 +123,7 @@ def joined_calls(pieces: list[Captured]) -> Captured:
 def batch_of(place: Running, attention: Tensor) -> int | None:
     """The number of images or windows on the first axis of attention.
 
-    The axis of the module's input that is not its tokens: the first, or the second where tokens come first.
+    It is the length of the input's batch axis: the first axis, or the second if tokens come first.
     """
     first = place.first
     if first is None or first.ndim < 3:
@@ -143,10 +143,10 @@ def with_one_query_axis(attention: Tensor) -> Tensor:
 
 
 def split_heads(attention: Tensor, module: nn.Module, batch: int | None, heads_argument: int | None) -> Captured:
-    """Attention (..., queries, keys) as (images, heads, queries, keys); four axes are taken as they are.
+    """Attention (..., queries, keys) as (images, heads, queries, keys); four axes are unchanged.
 
-    The number of heads is `heads_argument`, or that of the module's attributes, or the first axis over the batch of its
-    input; images come before heads where they share an axis.
+    The number of heads is `heads_argument`, or that of the module's attributes, or the first axis divided by the batch
+    of its input; images come before heads on a shared axis.
     """
     if attention.ndim == 4:
         return attention
@@ -157,12 +157,12 @@ def split_heads(attention: Tensor, module: nn.Module, batch: int | None, heads_a
             return attention.reshape(-1, heads, *attention.shape[-2:])
     shape = "x".join(map(str, attention.shape))
     if attention.ndim > 4:
-        return Unread(f"no reading of it replays, and else nothing tells which axis of its {shape} numbers is heads")
-    return Unread(f"nothing tells how many heads the {shape} numbers of its attention are of: pass heads= to capture")
+        return Unread(f"no reading of it replays, so the axis of heads in its {shape} numbers is unknown")
+    return Unread(f"the number of heads in the {shape} numbers of its attention is unknown: pass heads= to capture")
 
 
 def unobserved_layers(network: nn.Module, names: Iterable[str]) -> dict[str, Unread]:
-    """The outermost modules whose class names say that they attend, and in and around which no softmax was seen."""
+    """The outermost modules with class names of attention but no softmax observed in or around them."""
     observed = {"" if name == "(root)" else name.split("#")[0] for name in names}
     silent: dict[str, Unread] = {}
     for name, module in network.named_modules():
@@ -172,6 +172,6 @@ def unobserved_layers(network: nn.Module, names: Iterable[str]) -> dict[str, Unr
         below = any(each == name or not name or each.startswith(f"{name}.") for each in observed)
         if not ATTENDS.search(kind) or around & (observed | silent.keys()) or below:
             continue
-        reason = "it is compiled by torch.jit" if compiled else "no softmax over keys was seen in it"
+        reason = "it is compiled by torch.jit" if compiled else "no softmax over keys was observed in it"
         silent[name or "(root)"] = Unread(f"{reason}, and a {kind} attends")
     return silent

@@ -1,4 +1,4 @@
-"""Copies of networks, moved and put into evaluation mode, that keep what torch's own leave behind."""
+"""Copies networks completely, and moves them or sets their mode; torch's own copies and moves lose attributes."""
 
 import copy
 import gc
@@ -20,18 +20,18 @@ HOOKS_OF_GRAPHS = (
     "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
     "_forward_pre_hooks_with_kwargs",
 )  # fmt: skip
-"""The hooks that a deep copy of an fx graph leaves behind; attributes of its own it drops too."""
+"""The hooks that a deep copy of an fx graph loses; it also loses custom attributes."""
 LOCKS = {type(threading.Lock()): threading.Lock, type(threading.RLock()): threading.RLock}
-"""Objects that Python copies not at all, by what makes another one: nothing but who waits tells two apart."""
+"""Objects that Python cannot copy, with their constructors: two of them differ only in their waiting threads."""
 SHARED = (types.ModuleType, io.TextIOWrapper, io.FileIO, io.BufferedReader, io.BufferedWriter, io.BufferedRandom)
-"""Objects of the process, which a copy has too."""
+"""Process-wide objects, which a copy shares."""
 NOT_ENTERED = (type, Tensor, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
-"""What a deep copy leaves as it is, or copies without asking what it holds."""
+"""Types that a deep copy keeps, or copies without entering them."""
 
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Within the block `network` is in evaluation mode; afterwards each module has the mode that it had."""
+    """Within the block `network` is in evaluation mode; afterwards each module's mode is restored."""
     modes = {module: module.training for module in network.modules()}
     try:
         network.eval()
@@ -42,21 +42,21 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 
 
 def copy_network(network: nn.Module) -> Any:
-    """A deep copy, also where hooks have left computed tensors, which torch does not copy, as attributes.
+    """A deep copy, even if hooks have stored computed tensors as attributes, which torch refuses to copy.
 
-    A module whose own `__deepcopy__` returns itself is copied all the same: what is done to the copy must not be done
-    to the original. Attributes of parameters, which torch does not copy either, are those of the original. Tensors that
-    share memory share it in the copy.
+    A module whose `__deepcopy__` returns itself is copied nevertheless, since changes of the copy must not reach the
+    original. Attributes of parameters, which torch does not copy either, are shared with the original. Tensors that
+    share memory share it in the copy too.
     """
     attributes = [value for module in network.modules() for value in vars(module).values()]
     computed = [value for value in attributes if isinstance(value, Tensor) and not value.is_leaf]
     memo: dict[Any, Any] = {}
     detached: dict[int, Any] = {id(tensor): laid_out(tensor.detach(), memo) for tensor in computed}
     detached |= {id(each): unmade(each) for each in network.buffers() if isinstance(each, UninitializedBuffer)}
-    # Most of what a module holds are empty dictionaries of hooks, which Python takes apart and builds anew one by one.
+    # Most attributes of a module are empty dictionaries of hooks, which Python would copy one by one.
     hooks = (value for value in attributes if type(value) is OrderedDict)
     detached |= {id(value): OrderedDict() for value in hooks if not value and not vars(value)}
-    # The same of buffers, whose copy by torch takes as long as a small network's call.
+    # Buffers likewise: torch's copy of them takes as long as a call of a small network.
     plain = (each for each in network.buffers() if type(each) is Tensor and not (vars(each) or each.requires_grad))
     detached |= {id(each): laid_out(each, memo) for each in plain if id(each) not in detached}
     for parameter in filter(has_storage, network.parameters()):
@@ -64,7 +64,7 @@ def copy_network(network: nn.Module) -> Any:
     memo |= detached
     try:
         copied = copy.deepcopy(network, made := dict(memo))
-    except Exception:  # what Python does not copy is looked for where that is needed: it takes as long as a copy
+    except Exception:  # uncopyable objects are searched only on failure: the search costs as much as a copy
         detached |= in_place_of_copies(network)
         made = memo | detached
         try:
@@ -72,15 +72,15 @@ def copy_network(network: nn.Module) -> Any:
         except Exception as error:
             raise why_not_copied(network, memo | detached, error) from error
     memo = made
-    # TorchScript copies its parameters as results of the originals, which torch then refuses to move.
+    # TorchScript's copies of parameters have a gradient history, so torch refuses to move them.
     for scripted in (each for each in copied.modules() if isinstance(each, torch.jit.ScriptModule)):
         for parameter in scripted.parameters():
             if not parameter.is_leaf:
                 parameter.detach_().requires_grad_()
-    for module in network.modules():  # einops' layers are unpickled by __init__, in training mode
+    for module in network.modules():  # einops' layers are unpickled by __init__, which sets training mode
         if isinstance(twin := memo.get(id(module)), nn.Module) and twin.training != module.training:
             twin.training = module.training
-    for graph in (each for each in network.modules() if isinstance(each, torch.fx.GraphModule)):  # its copy drops it
+    for graph in (each for each in network.modules() if isinstance(each, torch.fx.GraphModule)):  # a copy loses it
         twin = memo.get(id(graph))
         for key, value in vars(graph).items() if twin is not None else ():
             if key not in vars(twin) or (key in HOOKS_OF_GRAPHS and value and not vars(twin)[key]):
@@ -99,9 +99,9 @@ def copy_network(network: nn.Module) -> Any:
 
 
 def in_place_of_copies(network: nn.Module) -> dict[int, Any]:
-    """What stands in a copy for the objects of a network that Python does not copy, by their ids."""
+    """The replacements, by id, of a network's objects that Python cannot copy."""
     waiting: list[Any] = [network]
-    found, entered = dict[int, Any](), dict[int, Any]()  # with the objects, so that no id is used twice
+    found, entered = dict[int, Any](), dict[int, Any]()  # with the objects, so that no id is reused
     while waiting:
         thing = waiting.pop()
         if id(thing) in entered:
@@ -110,7 +110,8 @@ def in_place_of_copies(network: nn.Module) -> dict[int, Any]:
         if type(thing) in LOCKS:
             found.setdefault(id(thing), LOCKS[type(thing)]())
         elif type(thing) is threading.Condition and type(lock := vars(thing)["_lock"]) in LOCKS:
-            # It holds methods of its lock, which a deep copy leaves those of the original's; so events and queues do.
+            # It holds bound methods of its lock, which a deep copy leaves bound to the original's; events and queues do
+            # too.
             found[id(thing)] = threading.Condition(found.setdefault(id(lock), LOCKS[type(lock)]()))
             entered[id(lock)] = lock
         elif isinstance(thing, SHARED):
@@ -121,7 +122,7 @@ def in_place_of_copies(network: nn.Module) -> dict[int, Any]:
 
 
 def why_not_copied(network: nn.Module, memo: dict[Any, Any], error: Exception) -> Exception:
-    """The error on a network that cannot be copied, which names the attribute that is why; `error` if none alone is."""
+    """The error for a network that cannot be copied, naming the attribute at fault; `error` if there are several."""
     memo = memo | {id(module): module for module in network.modules()}
     for name, module in network.named_modules():
         for key, value in vars(module).items():
@@ -134,16 +135,16 @@ def why_not_copied(network: nn.Module, memo: dict[Any, Any], error: Exception) -
 
 
 def has_storage(parameter: nn.Parameter) -> bool:
-    """Whether it is a plain parameter with numbers in a storage of its own or shared."""
+    """Whether a parameter is plain, with numbers in a storage, possibly shared."""
     plain = type(parameter) is nn.Parameter and parameter.layout == torch.strided and not parameter.is_quantized
     return plain and parameter.device.type in ("cpu", "cuda")
 
 
 def laid_out(tensor: Tensor, memo: dict[Any, Any]) -> Tensor:
-    """The numbers of a tensor in a copy of its storage, which is made once for all that lie in it.
+    """A tensor in a copy of its storage, which is made once for all tensors in it.
 
-    torch copies the storage of plain tensors so, but clones each parameter: queries, keys and values that are cut from
-    one weight would be weights apart.
+    torch copies storages of plain tensors like this, but clones each parameter, which would separate queries, keys and
+    values that are views of one weight.
     """
     if type(tensor) is not Tensor or tensor.layout != torch.strided or tensor.device.type not in ("cpu", "cuda"):
         return tensor.clone()
@@ -155,14 +156,14 @@ def laid_out(tensor: Tensor, memo: dict[Any, Any]) -> Tensor:
 
 
 def unmade(buffer: UninitializedBuffer) -> UninitializedBuffer:
-    """Another buffer that a lazy module makes as it first runs: torch copies none."""
+    """A new uninitialised buffer of a lazy module; torch copies none."""
     made: Any = UninitializedBuffer
     copied: UninitializedBuffer = made(buffer.requires_grad, buffer.device, buffer.dtype)
     return copied
 
 
 def move_network(network: nn.Module, device: torch.device, *, double: bool = False) -> nn.Module:
-    """Moves a network, in float64 if `double`; its parameters keep attributes where torch makes them anew."""
+    """Moves a network, in float64 if `double`; parameters keep their attributes, even if torch recreates them."""
     attributes = {name: vars(each) for name, each in network.named_parameters(remove_duplicate=False)}
     network = network.to(device).double() if double else network.to(device)
     for name, parameter in network.named_parameters(remove_duplicate=False):

@@ -1,4 +1,4 @@
-"""torch's fast path of attention layers is off while networks are followed, in several threads too."""
+"""Switches torch's fast path of attention layers off while networks are traced, also with several threads."""
 
 import threading
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ BEFORE = list[bool]()
 def without_fast_path() -> Iterator[None]:
     """While active, torch runs `nn.MultiheadAttention` and encoder layers by their documented operators.
 
-    In evaluation mode torch otherwise runs each as one fused kernel, which is no formula that can be followed.
+    In evaluation mode torch otherwise runs each as one fused kernel, whose steps cannot be traced.
     """
     mha = torch.backends.mha
     with LOCK:
-        # A second thread would read the flag as the first one set it, and leave it so.
+        # A second thread would save the flag that the first one set, and restore that value.
         BEFORE.append(BEFORE[0] if BEFORE else mha.get_fastpath_enabled())
         mha.set_fastpath_enabled(False)
     try:

@@ -1,4 +1,4 @@
-"""Torch's fused attentions by their formulas, whose steps a watch sees."""
+"""Torch's fused attentions by their formulas, whose steps a watch can observe."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ def sdpa_by_formula(
     enable_gqa: bool = False,
 ) -> Tensor:
     """The result of scaled_dot_product_attention, its softmax in float64 or float32."""
-    if query.ndim == 2:  # one image of one head
+    if query.ndim == 2:  # a single image and head
         return sdpa_by_formula(query[None], key[None], value[None], attn_mask, dropout_p, is_causal, scale)[0]
     query, key, value = anew(query, key, value, enable_gqa)
     scores = scaled_products(query, key, scale)
@@ -37,9 +37,9 @@ def sdpa_by_formula(
 
 
 def anew(query: Tensor, key: Tensor, value: Tensor, grouped: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values of each head, as other tensors.
+    """Queries, keys and values of each head, as new tensors.
 
-    What they were made of says nothing here: which of them the weights multiply is known.
+    New tensors have no trail, which is not needed here: the weights are known to multiply the values.
     """
     with DisableTorchFunction():
         if grouped:
@@ -48,12 +48,12 @@ def anew(query: Tensor, key: Tensor, value: Tensor, grouped: bool) -> tuple[Tens
 
 
 def softmax_over_keys(scores: Tensor) -> Tensor:
-    """The softmax as torch's fused attentions have it: a query with no key attends to nothing."""
+    """The softmax of torch's fused attentions: a query without keys attends to nothing."""
     return torch.softmax(scores, -1).masked_fill(scores.isneginf().all(-1, keepdim=True), 0)
 
 
 def scaled_products(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
-    """The scores `scale q . k` in float64 or float32; the scale is the width to the power of -1/2 if there is none."""
+    """The scores `scale q . k` in float64 or float32; the default scale is width^(-1/2)."""
     precise = torch.float64 if query.dtype == torch.float64 else torch.float32
     products = query.to(precise) @ key.to(precise).mT
     return products.mul_(query.shape[-1] ** -0.5 if scale is None else scale)
@@ -69,7 +69,7 @@ def flex_by_formula(
     enable_gqa: bool = False,
     **options: Any,
 ) -> Any:
-    """The result of flex_attention, its softmax in float64 or float32; what is asked for beside it is its own."""
+    """The result of flex_attention, its softmax in float64 or float32; further results are flex_attention's own."""
     queries, keys, values = anew(query, key, value, enable_gqa)
     scores = scaled_products(queries, keys, scale)
     index = torch.meshgrid(*(torch.arange(n, device=scores.device) for n in scores.shape), indexing="ij")

@@ -1,4 +1,4 @@
-"""The attention layers of a network: by name, what they are given in a run, and their positions."""
+"""The attention layers of a network: their names, their inputs in a run, and their positions."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def attention_layers(network: nn.Module) -> dict[str, MultiHeadSelfAttention]:
 
 
 def layer_inputs(network: nn.Module, inputs: Any) -> dict[str, Tensor]:
-    """The last input of each attention layer of `network` in a run on `inputs`, by name, as they first ran."""
+    """The last input of each attention layer in a run on `inputs`, by name, in the order in which they first ran."""
     tensors: dict[str, Tensor] = {}
 
     def keep(layer: nn.Module, args: Any, kwargs: Any) -> None:

@@ -14,15 +14,15 @@ class Provenance:
 
     Args:
         path: the file or folder.
-        kind: what it is, such as "state dict (torch.save)".
+        kind: kind of file, such as "state dict (torch.save)".
         architecture: how the network was built, as `--arch` takes it, or the name of a plan of this project.
-        assumed: one sentence per assumption; empty where the file says everything by itself.
+        assumed: one sentence per assumption; empty if the file states everything.
         sha256: the hash of the file, or of the hashes of a folder's weight files.
         arguments: the arguments of the architecture (`--arch-args`).
         config: for transformers, the configuration that rebuilds the network.
-        input_size: channels and sides of the images that the architecture is published for, where it says so.
-        mean, std: the normalisation of its images, one number per channel, where it says so.
-        crop: the share of the sides of a resized image that is kept, at its centre, where it says so.
+        input_size: channels and sides of the images of the published architecture, if known.
+        mean, std: the normalisation of its images, one number per channel, if known.
+        crop: the share of the sides of a resized image kept by the centre crop, if known.
     """
 
     path: str
@@ -55,14 +55,14 @@ def assumed_of(network: nn.Module | None) -> str:
 
 
 def input_size_of(network: nn.Module) -> tuple[int, ...] | None:
-    """Channels and sides of the images of a network, as its file, its plan or its library says; None if none does."""
+    """Channels and sides of a network's images, as stated by its file, plan or library; None if unknown."""
     provenance, plan = provenance_of(network), getattr(network, "plan", None)
     size = (provenance and provenance.input_size) or getattr(plan, "input_size", None)
     return tuple(size) if size else size_of_library(network)
 
 
 def size_of_library(network: nn.Module) -> tuple[int, ...] | None:
-    """Channels and sides of images, as timm (`pretrained_cfg`) or transformers (`config`) keeps them in a network."""
+    """Channels and sides of images, as stored in a network by timm (`pretrained_cfg`) or transformers (`config`)."""
     published, config = getattr(network, "pretrained_cfg", None), getattr(network, "config", None)
     size = published.get("input_size") if isinstance(published, Mapping) else None
     if size is None and getattr(network, "main_input_name", None) == "pixel_values":
@@ -79,6 +79,6 @@ def published_size(network: nn.Module) -> str:
 
 
 def with_provenance(network: nn.Module, provenance: Provenance) -> nn.Module:
-    """`network`, with its provenance in an attribute."""
+    """Stores the provenance in an attribute of `network`, and returns the network."""
     vars(network)["_conv2attn_provenance"] = provenance
     return network

@@ -1,4 +1,4 @@
-"""What a network ran on, in one line: every number of a report that was measured is of these inputs."""
+"""Describes the inputs of a run in one line; all measured numbers of a report refer to them."""
 
 from collections.abc import Mapping
 from hashlib import sha256
@@ -13,13 +13,13 @@ from conv2attn.networks.reading.watch import SEED
 from conv2attn.torch_internals import tree_leaves
 
 DIGITS = 12
-"""Hexadecimal digits of a hash: two sets of images have the same ones by chance in 1 of 3e14 pairs."""
+"""Hexadecimal digits of a hash: two sets of images coincide by chance in 1 of 3e14 pairs."""
 
 
 def run_header(network: nn.Module, inputs: Any) -> str:
     """The tensors with their sizes, dtype, device and hash, the network's dtype and device, the seed and the versions.
 
-    A loader is named alone, since reading it once more may give other batches.
+    A loader is only named, since reading it again may give other batches.
     """
     whole = isinstance(inputs, Tensor | Mapping | tuple | list)
     tensors = [each for each in tree_leaves(plain(inputs)) if isinstance(each, Tensor)] if whole else []
@@ -39,7 +39,7 @@ def of_tensors(tensors: list[Tensor]) -> str:
     """Sizes, dtypes and devices of tensors, and one hash of all their numbers."""
     digest = sha256()
     for each in tensors:
-        # Bytes rather than numbers: NumPy knows no bfloat16.
+        # Bytes rather than numbers, since NumPy has no bfloat16.
         digest.update(each.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     kinds = dict.fromkeys(f"{'x'.join(map(str, each.shape))} {short(each.dtype)} on {each.device}" for each in tensors)
     return f"{', '.join(kinds)} (sha256 {digest.hexdigest()[:DIGITS]})"

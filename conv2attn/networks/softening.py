@@ -1,4 +1,4 @@
-"""From one-hot heads to trainable heads: a lower alpha, with a bound on the change of the outputs."""
+"""Makes one-hot heads trainable by a lower alpha, with a bound on the change of the outputs."""
 
 import copy
 import math
@@ -42,10 +42,10 @@ class SoftenedLayer:
         leak: upper bound on the attention of a head off the pixel nearest to its centre.
         difference: upper bound on the change of an output, divided by the largest |input|, padding included, for every
             finite input, in real arithmetic.
-        rounding: what the channel products of both layers may add to it in the dtype of the weights; that of the
-            softmax depends on the grid, and is part of the bound of `certify`.
-        measured: the largest change of an output on an example input, divided by the largest |input| of the layer;
-            None without an example, or where it does not reach the layer.
+        rounding: further change by rounding of both layers' channel products in the dtype of the weights; rounding of
+            the softmax depends on the grid, and is part of the bound of `certify`.
+        measured: the largest change of an output on an example input, divided by the largest |input| of the layer; None
+            without an example, or if the layer does not run on it.
     """
 
     name: str
@@ -90,18 +90,19 @@ def soften(
     only: Patterns = (),
     skip: Patterns = (),
 ) -> Softening[Network]:
-    """A copy of a network whose quadratic heads are so soft that their centres and sharpness can be trained.
+    """A copy of a network with quadratic heads soft enough to train their centres and sharpness.
 
     Centres move at an alpha of about 5; at 128 their gradient is exactly 0.
 
     Args:
         network: with attention layers, such as `convert(model, trainable=True)` makes.
-        example_input: what the network can be called with, or (channels, *sides), a size for one image of noise; each
-            layer's change is then also measured on what it reads of it.
-        alpha: of every head.
-        only, skip: glob patterns of the names of layers to soften, or to leave.
+        example_input: arguments of a call, or (channels, *sides), a size for one image of noise; each layer's change is
+            then also measured on its input in that run.
+        alpha: the new sharpness of every head.
+        only, skip: glob patterns of the names of layers to soften, or to leave out.
     Raises:
-        UsageError: no attention layer or none that fits a pattern (C2A008), or a network that does not run (C2A009).
+        UsageError: there is no attention layer, or none that fits a pattern (C2A008), or the network does not run
+            (C2A009).
         AlphaError: alpha is not positive and finite (C2A130).
         UnsupportedError: a layer's heads are not quadratic, or read content (C2A603), or its numbers are not finite
             (C2A408).
@@ -131,7 +132,7 @@ def layers_to_soften(network: nn.Module) -> dict[str, MultiHeadSelfAttention]:
     """The attention layers of a network by name.
 
     Raises:
-        UsageError: there is none (C2A008).
+        UsageError: there is no attention layer (C2A008).
     """
     layers = attention_layers(network)
     if not layers:
@@ -145,9 +146,9 @@ def layers_to_soften(network: nn.Module) -> dict[str, MultiHeadSelfAttention]:
 
 @torch.no_grad()
 def measured(hard: nn.Module, soft: nn.Module, inputs: Any) -> dict[str, float]:
-    """For each layer that a copy of `soft` runs, the largest change of an output over the largest |input|.
+    """For each layer that runs in a copy of `soft`, the largest change of an output divided by the largest |input|.
 
-    A layer is left out where that is not finite.
+    Layers without a finite number are left out.
     """
     soft = copy.deepcopy(soft).eval()
     before, shares = attention_layers(hard), defaultdict[str, list[float]](list)
@@ -185,7 +186,7 @@ def softened_layer(name: str, layer: MultiHeadSelfAttention, alpha: float) -> So
     """Lowers the sharpness of one layer in place."""
     heads = sharp_heads(name, layer)
     if layer.weights.numbers == 0:
-        reason = f"{name or layer.name}: no bound is known for attention whose weights each call gives"
+        reason = f"{name or layer.name}: no bound is known for attention whose weights are an argument of each call"
         raise UnsupportedError("C2A603", reason, "Leave the layer out with --skip.")
     if not all(bool(each.isfinite().all()) for each in (layer.weights.taps(), heads.center, heads.alpha)):
         reason = f"{name or layer.name}: a weight, a centre or an alpha is not finite"
@@ -210,10 +211,10 @@ def softened_layer(name: str, layer: MultiHeadSelfAttention, alpha: float) -> So
 
 
 def sharp_heads(name: str, layer: MultiHeadSelfAttention) -> QuadraticSoftmax:
-    """The quadratic heads of a layer, over its tensors.
+    """The quadratic heads of a layer, as views of its tensors.
 
     Raises:
-        UnsupportedError: they have no sharpness (C2A603).
+        UnsupportedError: the heads have no sharpness (C2A603).
     """
     heads = isotropic(layer.positions)
     if heads is None:
@@ -226,8 +227,9 @@ def sharp_heads(name: str, layer: MultiHeadSelfAttention) -> QuadraticSoftmax:
 
 
 def rounding_of(layer: MultiHeadSelfAttention, weights: float) -> float:
-    """Upper bound on what rounding in two channel products changes in an output without its bias, over the largest
-    |input|, where `weights` bounds the sums of |weights|.
+    """Upper bound on the rounding of two channel products in an output, divided by the largest |input|.
+
+    The bias is excluded; `weights` bounds the sums of |weights|.
     """
     terms = layer.heads * (layer.d_in // layer.groups + (layer.d_head if layer.value is not None else 0))
     product_bound = convolution_bound(max(1, terms), str(layer.like.dtype).removeprefix("torch."))
@@ -250,10 +252,10 @@ def largest_weight_sum(layer: MultiHeadSelfAttention) -> float:
 
 @contextmanager
 def softened(network: Network, alpha: float) -> Iterator[Network]:
-    """Within the block every quadratic head of `network` has this sharpness; afterwards the one that it had.
+    """Within the block, every quadratic head of `network` has this sharpness; it is restored afterwards.
 
-    Weights and centres may be trained within the block, and keep what they learn. What other threads compute with the
-    network meanwhile, they compute with soft heads.
+    Weights and centres may be trained within the block, and keep the result. Other threads that use the network
+    meanwhile also use the soft heads.
 
     Raises:
         UsageError: no attention layer (C2A008), or another block, in this thread or another one, has softened a layer

@@ -1,6 +1,6 @@
-"""What a network is called with where the user passes nothing: its library says the kind, shape and range of inputs.
+"""Inputs for a network if the user passes none: the network's library states their kind, shape and range.
 
-A specimen of BERT, say: `Specimen(ids of 1x5, "1 random sequence of 5 ids below 30522 (seed 0)")`.
+A specimen of BERT, for example: `Specimen(ids of 1x5, "1 random sequence of 5 ids below 30522 (seed 0)")`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,15 +15,15 @@ from conv2attn.networks.provenance import input_size_of, published_size
 from conv2attn.torch_internals import tree_leaves, tree_map_only
 
 IDS, WAVES, SPECTRA = "input_ids", "input_values", "input_features"
-"""Main inputs that are no images, as transformers names them."""
+"""Main inputs other than images, by their names in transformers."""
 WHOLE = (torch.int16, torch.int32, torch.int64)
 """Dtypes of ids."""
 FRAMES = 20
-"""Outputs of the convolutions of a network of waves for which a wave is made."""
+"""A wave is made long enough for this many outputs of the network's convolutions."""
 DECODED = 3
-"""Tokens that a decoder is given."""
+"""Number of tokens for a decoder."""
 FARTHEST = -5e3
-"""A number below it, in a tensor of 0 and 1 otherwise, masks scores of attention."""
+"""A tensor of 0, 1 and numbers below this is an attention mask."""
 
 
 class Arguments(NamedTuple):
@@ -34,7 +34,7 @@ class Arguments(NamedTuple):
 
 
 Inputs = Tensor | Mapping[str, Any] | Arguments
-"""What a network is called with: one tensor, named arguments, or both kinds."""
+"""The inputs of a network: one tensor, named arguments, or both kinds."""
 
 
 def arguments(inputs: Inputs) -> Arguments:
@@ -57,14 +57,14 @@ def map_tensors(function: Callable[[Tensor], Any], inputs: Inputs) -> Any:
 
 
 def is_mask(tensor: Tensor) -> bool:
-    """Whether an input only masks: 0, 1 and large negative numbers."""
+    """Whether an input is a mask: only 0, 1 and large negative numbers."""
     return not tensor.is_complex() and bool(((tensor == 0) | (tensor == 1) | (tensor < FARTHEST)).all())
 
 
 def masks_among(inputs: Any) -> set[int]:
-    """The ids of the masks among the tensors of a call; none where all that is numbers looks like one.
+    """The ids of the masks among the tensors of a call; empty if all floating tensors look like masks.
 
-    Nothing but zeros and ones is then an image.
+    In that case, zeros and ones are an image.
     """
     tensors = [each for each in tree_leaves(inputs) if isinstance(each, Tensor)]
     numbers = [each for each in tensors if each.is_floating_point() or each.is_complex()]
@@ -74,7 +74,7 @@ def masks_among(inputs: Any) -> set[int]:
 
 
 def is_variable(leaf: Any) -> bool:
-    """Whether a claim about formulas is for all numbers of an input; masks, ids and plain values are fixed."""
+    """Whether claims about formulas cover all numbers of an input; masks, ids and plain values are fixed."""
     return isinstance(leaf, Tensor) and leaf.is_floating_point() and not is_mask(leaf)
 
 
@@ -84,9 +84,9 @@ class Specimen:
     """The inputs of one call.
 
     Args:
-        inputs: as a network is called.
-        described: what the main tensor is, in words.
-        place: of the main tensor among the leaves of the inputs: the one that claims are about, with a batch.
+        inputs: arguments of a call.
+        described: description of the main tensor.
+        place: index of the main tensor among the leaves of the inputs; claims are about it, and it has a batch.
     """
 
     inputs: Inputs
@@ -118,9 +118,9 @@ class Specimen:
             yield name if tensors else f"{name}={value!r}"
 
     def several_images(self, count: int) -> "Specimen":
-        """The same inputs with a batch of two or three, so that what couples the images of a batch is seen.
+        """The inputs with a batch of two or three, which reveals a coupling between images of a batch.
 
-        Each image is another one than the first, as code may ask whether two are the same; masks are repeated.
+        All images differ, since code may test whether two are equal; masks are repeated.
         """
         if isinstance(self.inputs, Tensor) and len(self.main) >= count:
             return replace(self, inputs=self.main[:count])
@@ -142,13 +142,13 @@ class Specimen:
 
 
 def main_input(network: nn.Module) -> str:
-    """The name of the argument that a library calls the main one; empty if it says nothing."""
+    """The name of the main argument according to the library; empty if unknown."""
     name = getattr(network, "main_input_name", None)
     return name if isinstance(name, str) and getattr(network, "config", None) is not None else ""
 
 
 def specimen_size(network: nn.Module) -> tuple[int, ...] | None:
-    """The shape of one input without its batch, as the file, the plan or the library of a network says; or None."""
+    """The shape of one input without its batch, as stated by a network's file, plan or library; None if unknown."""
     return own_size(network)[0]
 
 
@@ -164,7 +164,7 @@ def own_size(network: nn.Module) -> tuple[tuple[int, ...] | None, str]:
 
 
 def example_of(network: nn.Module) -> dict[str, Any]:
-    """The inputs that a library calls a network with to build it; none where it has none."""
+    """The inputs with which a library builds a network; empty if it has none."""
     dummy = getattr(network, "dummy_inputs", None)
     return dict(dummy) if isinstance(dummy, Mapping) else {}
 
@@ -186,11 +186,11 @@ def shape_of_sound(config: Any) -> tuple[int, ...] | None:
 
 
 def specimen_of(network: nn.Module, size: Sequence[int], input_range: float, seed: int, like: Tensor) -> Specimen:
-    """One seeded random input of this size: ids of tokens where the network takes such, otherwise numbers in a range.
+    """One seeded random input of this size: token ids if the network takes them, otherwise numbers in a range.
 
     Args:
         size: shape without batch.
-        like: a tensor of the dtype and on the device of numbers.
+        like: a tensor with the dtype and device of the numbers.
     """
     generator, name = torch.Generator().manual_seed(seed), main_input(network)
     sides = "x".join(map(str, size))
@@ -207,7 +207,7 @@ def specimen_of(network: nn.Module, size: Sequence[int], input_range: float, see
 
 
 def with_others(network: nn.Module, main: Tensor, described: str) -> Specimen:
-    """An input with what else the network must be called with, once for each of its batch."""
+    """An input with the other required arguments of the network, repeated over the batch."""
     name = main_input(network)
     accepted = signature(network.forward).parameters if name else {}
     if name not in accepted:
@@ -222,12 +222,12 @@ def with_others(network: nn.Module, main: Tensor, described: str) -> Specimen:
         key: each[:1].expand(len(main), *each.shape[1:]).to(main.device) for key, each in others.items()
     }
     if "use_cache" in accepted and getattr(config, "use_cache", False):
-        batch["use_cache"] = False  # a cache is for calls to come, and is no tensor
+        batch["use_cache"] = False  # a cache serves later calls, and is not a tensor
     return Specimen({name: main, **batch} if batch else main, described)
 
 
 def wanted_inputs(network: nn.Module) -> tuple[str, str]:
-    """What a network runs on, in a word, and a name of a file or folder with it: ("waves", "waves.npy")."""
+    """The kind of a network's inputs, and an example file or folder: ("waves", "waves.npy")."""
     if takes_ids(network):
         return "ids", "ids.npy"
     if (word := {WAVES: "waves", SPECTRA: "spectra"}.get(main_input(network))) is not None:
@@ -237,13 +237,13 @@ def wanted_inputs(network: nn.Module) -> tuple[str, str]:
 
 
 def takes_ids(network: nn.Module) -> bool:
-    """Whether a network may be called with ids of tokens: its library says so, or says nothing and it embeds."""
+    """Whether a network may take token ids: its library says so, or is silent while the network embeds ids."""
     name = main_input(network)
     return name == IDS or (not name and any(isinstance(each, nn.Embedding) for each in network.modules()))
 
 
 def vocabulary(network: nn.Module) -> int:
-    """The number of ids that a network knows."""
+    """The number of ids in a network's vocabulary."""
     size = getattr(getattr(network, "config", None), "vocab_size", None)
     embeddings = (each.num_embeddings for each in network.modules() if isinstance(each, nn.Embedding))
     return size if isinstance(size, int) and size > 0 else next(embeddings, 2)

@@ -1,4 +1,4 @@
-"""Queries, keys, values and outputs of a layer that attends, from its weights by their names."""
+"""Reads queries, keys, values and outputs of a layer that attends from its weights, by their names."""
 
 from typing import Any, NamedTuple, TypeGuard
 
@@ -16,7 +16,7 @@ SEPARATE = (
 )
 """Separate linear layers for queries, keys and values."""
 FUSED = {"qkv": 3, "to_qkv": 3, "kv": 2}
-"""Linear layers that make several of them, and their number."""
+"""Linear layers that compute several of these at once, and their number."""
 AFTER = ("pool_v", "norm_v")
 """Modules that act on values after their weights."""
 OUTPUTS = ("out_proj", "proj", "o_proj", "output", "out_lin", "dense", "to_out", "projection_layer")
@@ -36,12 +36,12 @@ def head_count(module: nn.Module) -> int | None:
 
 
 def projections_of(module: nn.Module) -> dict[str, Projection]:
-    """The maps to `query`, `key` and `value`: queries and keys together, and only where both read one sequence."""
+    """The maps to `query`, `key` and `value`: queries and keys only together, and only if both read one sequence."""
     weight: Any = getattr(module, "in_proj_weight", None)
     bias: Any = getattr(module, "in_proj_bias", None)
     count = 3
     if getattr(module, "bias_k", None) is not None or getattr(module, "add_zero_attn", False):
-        return {}  # one more key than tokens
+        return {}  # there is one more key than tokens
     for name, number in FUSED.items() if not isinstance(weight, Tensor) else ():
         if is_linear(layer := getattr(module, name, None)):
             weight, bias, count = layer.weight, layer.bias, number
@@ -63,9 +63,9 @@ def projections_of(module: nn.Module) -> dict[str, Projection]:
 
 
 def value_and_output(network: nn.Module, name: str) -> tuple[Projection, nn.Linear] | None:
-    """The map to values and the output layer of a layer that attends, the output also in its parent; None if unknown.
+    """The map to values and the output layer of a layer that attends (or of its parent); None if unknown.
 
-    Values that are pooled or normalised after their weights (MViT) are not known.
+    Values that are pooled or normalised after their weights (MViT) count as unknown.
     """
     module = network.get_submodule(name)
     output = first_linear(module, OUTPUTS) or first_linear(network.get_submodule(name.rpartition(".")[0]), OUTPUTS)
@@ -75,7 +75,7 @@ def value_and_output(network: nn.Module, name: str) -> tuple[Projection, nn.Line
 
 
 def is_linear(layer: Any) -> TypeGuard[nn.Linear]:
-    """Whether a module computes `W x + b` of its weight and bias: no subclass with a forward of its own, no hooks."""
+    """Whether a module computes `W x + b` of its weight and bias: no custom forward, no hooks."""
     if not isinstance(layer, nn.Linear) or "forward" in vars(layer):
         return False
     plain = type(layer).forward.__module__ in ("torch.nn.modules.linear", "timm.layers.linear")
@@ -83,7 +83,7 @@ def is_linear(layer: Any) -> TypeGuard[nn.Linear]:
 
 
 def first_linear(module: nn.Module, names: tuple[str, ...]) -> nn.Linear | None:
-    """The first linear layer of one of these names, or within a child of that name."""
+    """The first linear layer with one of these names, or inside a child with such a name."""
     for name in names:
         child = getattr(module, name, None)
         if is_linear(child):

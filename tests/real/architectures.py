@@ -332,7 +332,7 @@ TRANSFORMERS = {
         {"input_ids": IDS, "decoder_input_ids": IDS[:, :8]},
     ),
 }
-NO_SOFTMAX = "no softmax over keys was seen"
+NO_SOFTMAX = "no softmax over keys was observed"
 COLUMNS = ("architecture", "library", "layers", "placed", "replayed", "replay", "why not")
 HEAD = """# Architectures that are read
 

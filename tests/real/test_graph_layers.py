@@ -208,7 +208,7 @@ def test_a_graph_is_taken_in_every_form_that_torch_geometric_has():
     for graph_argument in (None, "graph", torch.ones(3)):
         with pytest.raises(Conv2AttnError, match=r"C2A006|C2A122"):
             as_basis(layer, graph_argument)
-    with pytest.raises(UsageError, match="C2A006 a graph layer is read on a graph"):
+    with pytest.raises(UsageError, match="C2A006 a graph layer needs a graph"):
         as_basis(layer)
 
 
@@ -247,5 +247,5 @@ def test_layers_that_are_not_read_are_refused_and_named_on_the_page(name):
 
 def test_a_network_of_graph_convolutions_is_not_said_to_have_none():
     network = torch_geometric.nn.GCN(4, 8, 2)
-    with pytest.warns(Conv2AttnWarning, match=r"C2A109 GCN has convolutions of graphs alone \(GCNConv\)"):
+    with pytest.warns(Conv2AttnWarning, match=r"C2A109 GCN has only graph convolutions \(GCNConv\)"):
         conv2attn.convert(network)

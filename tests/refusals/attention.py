@@ -92,7 +92,7 @@ REFUSALS = {
         ],
     },
     EngineError: {
-        "it drops weights of its attention in training, each for itself": [
+        "it drops attention weights independently in training": [
             lambda engine=engine: set_engine(layer_with(dropout=0.5).train(), engine)(torch.ones(2, 4, 4, 3).double())
             for engine in ENGINES
             if engine not in ("auto", "dense")

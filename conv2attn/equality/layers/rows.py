@@ -341,7 +341,7 @@ def judge_measured(measured: Measured, bound: float | None, same: bool, beyond: 
         what = measured.trouble or "an output is not finite"
         return refuted("measured", "C2A404", f"on an input on which the first network runs, {what}")
     if measured.spread > 0:
-        trace = f"a pixel of {SPIKE:g} changes outputs that do not see it by {measured.spread:.2g}"
+        trace = f"a pixel of {SPIKE:g} changes outputs that do not depend on it by {measured.spread:.2g}"
         sentence = f"the first network's layer is no direct sum on this device, so no bound is given: {trace}"
         if bound is None or not measured.max_error <= bound:
             return undecided("measured", "C2A404", f"{sentence}, and |error| {measured.max_error:.3g} was measured")

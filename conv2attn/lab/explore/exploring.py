@@ -198,7 +198,7 @@ def size_for(network: nn.Module, captured: bool) -> tuple[int, ...]:
         if isinstance(each, nn.Conv2d):
             side = PUBLISHED if captured else SIDE
             return each.in_channels, side, side
-    raise UsageError("C2A120", "the network does not tell the size of its images", "Pass --input-size CxHxW.")
+    raise UsageError("C2A120", "the network does not state the size of its images", "Pass --input-size CxHxW.")
 
 
 def explore_page(views: Mapping[str, Explored], title: str, image: str) -> str:

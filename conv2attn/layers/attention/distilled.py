@@ -20,11 +20,11 @@ class DistilledPlan:
     """The sizes of a distilled layer.
 
     Args:
-        sides: of the grid of tokens, behind `leading` ones that are no pixels.
+        sides: sides of the grid of tokens, after `leading` tokens that are not pixels.
         attending, convolved: numbers of heads of each kind.
-        d_key, d_value: of each head.
+        d_key, d_value: widths of each head.
         kernel_size: odd, one number for each axis.
-        returned: 0 if the layer returns a tensor, else the length of its tuple, which begins with that tensor.
+        returned: 0 if the layer returns a tensor, otherwise the length of its tuple, which begins with that tensor.
     """
 
     sides: tuple[int, ...]
@@ -43,9 +43,9 @@ class DistilledPlan:
 class DistilledAttention(nn.Module):
     """`y = sum_h A_h x W_val,h^T W_out,h^T + b`, where `A_h` is a softmax or the table of a convolution.
 
-    The first heads attend by `softmax(q k^T)`, with the scale in the query weights. Of each other head, a pixel reads
-    its neighbours with the weights of `kernel`, times its own entry of `scale`; `from_leading` is what pixels give to
-    leading tokens, and `by_leading` what these give to all tokens.
+    The first heads attend by `softmax(q k^T)`, with the scale in the query weights. In each other head, a pixel reads
+    its neighbours with the weights of `kernel`, times its own entry of `scale`; `from_leading` are the weights of
+    leading tokens for pixels, `by_leading` those of all tokens for leading tokens.
 
     Shapes:
         tokens (batch, leading + pixels, d_in) to (batch, leading + pixels, d_out), row by row.
@@ -53,7 +53,7 @@ class DistilledAttention(nn.Module):
         kernel (convolved, *kernel_size), scale (convolved, pixels), from_leading (convolved, pixels, leading),
         by_leading (convolved, leading, leading + pixels).
     Raises:
-        UsageError: tokens of another number or width, or tensors beside them, such as masks (C2A120).
+        UsageError: tokens of another number or width, or further tensors, such as masks (C2A120).
     """
 
     query: Tensor

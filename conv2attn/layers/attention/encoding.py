@@ -1,4 +1,4 @@
-"""The relative positions of a layer: parameters where they train, and plain numbers where they do not."""
+"""The relative positions of a layer: parameters if they train, plain numbers otherwise."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -22,13 +22,13 @@ Numbers = NDArray[np.float64] | tuple[NDArray[np.float64], ...]
 
 @final
 class Encoding(nn.Module):
-    """Holds the fields of a family of heads under their names, and makes the family of them.
+    """Holds the fields of a family of heads under their names, and constructs the family from them.
 
-    The v of Eq. (8) enters only through `W_hat_key^T v`, a vector of d_position numbers a head; a family holds it by
-    its meaning, a centre and a sharpness, so that scores are computed without the cancellation of the expanded form.
-    Positions that train are parameters, which never drop below float32: bfloat16 cannot count past 256. Others are no
-    tensors: read-only float64 arrays of NumPy, the same for every dtype and device. Assigning to their name, `assign`
-    and `learn` change them, and drop the tensors and the recipes that were derived from them.
+    The v of Eq. (8) enters only through `W_hat_key^T v`, a vector of d_position numbers a head; a family stores it as a
+    centre and a sharpness, so that scores avoid the cancellation of the expanded form. Positions that train are
+    parameters, in float32 at least: bfloat16 cannot count past 256. Other positions are read-only float64 arrays of
+    NumPy, the same for every dtype and device. Assigning to their name, `assign` and `learn` change them, and drop the
+    tensors and the recipes that were derived from them.
 
     Args:
         operators: the heads; their tensors are copied, and train.
@@ -57,10 +57,10 @@ class Encoding(nn.Module):
 
     @classmethod
     def from_plan(cls, family: str, sizes: Sequence[int], fixed: dict[str, Any], vectors: bool = True) -> Self:
-        """The encoding that `family.name`, `sizes` and `fixed` describe, without parameters: a state dict has those.
+        """The encoding described by `family.name`, `sizes` and `fixed`; a state dict provides its parameters.
 
         Args:
-            fixed: the numbers of the positions that do not train, or nothing where all train.
+            fixed: the numbers of the positions that do not train; empty if all train.
             vectors: whether its heads have vectors of their own.
 
         Raises:
@@ -75,11 +75,11 @@ class Encoding(nn.Module):
         return encoding
 
     def operators(self, like: Tensor | None = None) -> Positions:
-        """The heads: live parameters, and new tensors of the numbers that do not train.
+        """The heads, over live parameters and new tensors of the frozen numbers.
 
         Args:
-            like: the new tensors are on its device, and of the dtype of scores for it. By default as a parameter of the
-                encoding is, and else float64 on the CPU.
+            like: the new tensors are on its device, and of the dtype of scores for it. By default those of a parameter
+                of the encoding, otherwise float64 on the CPU.
         """
         like = next(self.parameters(), None) if like is None else like
         dtype, device = (torch.float64, "cpu") if like is None else (score_dtype(like.dtype), like.device)
@@ -97,7 +97,7 @@ class Encoding(nn.Module):
         return tuple(parameter) if isinstance(parameter, nn.ParameterList) else parameter
 
     def operators_of_call(self, like: Tensor, name: str) -> Positions:
-        """`operators(like)`, kept from call to call where they do not train."""
+        """`operators(like)`, cached between calls if they do not train."""
         if not self.is_frozen or (not torch.compiler.is_compiling() and is_transient(like)):
             return self.operators(like)
         operators = self.facts(like, name).operators
@@ -105,13 +105,13 @@ class Encoding(nn.Module):
         return operators
 
     def facts(self, image: Tensor, name: str = "attention", reads: bool = True) -> OperatorFacts:
-        """What is derived from the numbers for images of this dtype and device, kept until they change.
+        """The facts derived from the numbers for images of this dtype and device, cached until they change.
 
         Args:
-            name: of the layer, in an error.
-            reads: whether it matters which values trained positions have.
+            name: name of the layer in an error.
+            reads: whether the values of trained positions matter.
         Raises:
-            EngineError: a graph is traced, and nothing was derived before (C2A203).
+            EngineError: a graph is traced, and no facts were derived before (C2A203).
         """
         facts = self.derived.get((image.dtype, image.device))
         if torch.compiler.is_compiling():
@@ -126,7 +126,7 @@ class Encoding(nn.Module):
         return facts
 
     def derive(self, image: Tensor, values: list[Any] | None) -> OperatorFacts:
-        """The facts for images like this one; `values` are those of parameters, where they were read."""
+        """The facts for images like this one; `values` are those of parameters, if they were read."""
         faked, operators, numbers = is_faked(image), None, HeadNumbers()
         with without_modes() if faked else nullcontext(), torch.inference_mode(False), torch.no_grad():
             there = torch.empty(0, dtype=image.dtype, device="cpu") if faked or image.is_meta else image
@@ -158,13 +158,13 @@ class Encoding(nn.Module):
         return self.operators().d_position
 
     def learn(self, whether: bool = True, like: Tensor | None = None) -> Self:
-        """Makes all positions parameters that train, or numbers that do not; a reparametrised one stays as it is.
+        """Makes all positions parameters that train, or frozen numbers; a reparametrised one is unchanged.
 
         Args:
             like: new parameters are on its device, and of the dtype of scores for it; by default on the CPU, in float32
-                where that holds all numbers, and in float64 elsewhere.
+                if that holds all numbers, otherwise in float64.
         Raises:
-            UsageError: they are to be numbers, and are on the meta device (C2A006).
+            UsageError: positions to freeze are on the meta device (C2A006).
         """
         for name in [each for each in self.names if each not in self.absent]:
             if whether and name in self.frozen:
@@ -185,7 +185,7 @@ class Encoding(nn.Module):
         return torch.float32 if same else torch.float64
 
     def assign(self, **positions: Any) -> Self:
-        """Gives positions other numbers, in the shape that they have or broadcast to it.
+        """Assigns other numbers to positions, in their shape or broadcast to it.
 
         Raises:
             UsageError: they have another shape (C2A007), or are on the meta device (C2A006).
@@ -199,7 +199,7 @@ class Encoding(nn.Module):
         return self
 
     def freeze(self, name: str, numbers: Any) -> None:
-        """Makes the positions with this name numbers that do not train: these, broadcast to the shape they have."""
+        """Makes the positions with this name numbers that do not train: these, broadcast to their shape."""
         present = getattr(self, name)
         several = isinstance(present, (tuple, nn.ParameterList))
         pairs = zip(numbers, present, strict=True) if several else [(numbers, present)]
@@ -210,13 +210,13 @@ class Encoding(nn.Module):
         self.derived.clear()
 
     def drop_vectors(self) -> None:
-        """Makes the v of every head 0, for good: it is no parameter and no state, and only r_delta is left."""
+        """Makes the v of every head 0 permanently, without parameters or state; only r_delta is left."""
         for name in set(self.names) - self.family.shared - set(self.absent):
             self.freeze(name, 0.0)
             self.absent += (name,)
 
     def fixed(self) -> dict[str, Any]:
-        """The positions that do not train, as plain numbers; those that are 0 for good are left out."""
+        """The positions that do not train, as plain numbers; those that are permanently 0 are left out."""
         kept = {name: numbers for name, numbers in self.frozen.items() if name not in self.absent}
         return {name: [*map(listed, each)] if isinstance(each, tuple) else listed(each) for name, each in kept.items()}
 
@@ -243,7 +243,7 @@ class Encoding(nn.Module):
             cast = fn(tensor)
             return cast if cast.dtype not in (torch.float16, torch.bfloat16) else tensor.float().to(cast.device)
 
-        self.derived = {}  # not cleared: copies of a layer for several devices share it
+        self.derived = {}  # a new dictionary: copies of a layer for several devices share the old one
         return super()._apply(no_lower, recurse)
 
     def extra_repr(self) -> str:
@@ -257,7 +257,7 @@ def copied(tensor: Tensor) -> nn.Parameter:
 
 
 def static(tensor: Tensor) -> nn.Parameter:
-    """`tensor` as a parameter, whose sizes torch.compile never takes for those of an image."""
+    """`tensor` as a parameter, whose sizes torch.compile never confuses with those of an image."""
     return nn.Parameter(tensor, requires_grad=False)
 
 
@@ -268,13 +268,13 @@ def with_each(change: Callable[[Tensor], Tensor], operators: Positions) -> Posit
 
 
 def made(numbers: NDArray[np.float64], dtype: torch.dtype, device: torch.device | str) -> Tensor:
-    """A new tensor of these numbers, which training may use whatever mode it is made in."""
+    """A new tensor of these numbers that training may use, even if created in inference mode."""
     with torch.inference_mode(False):
         return torch.tensor(numbers, dtype=dtype, device=device)
 
 
 def read_only(numbers: Any, shape: tuple[int, ...], name: str) -> NDArray[np.float64]:
-    """A float64 array of this shape with these numbers, over memory that nobody can write to.
+    """A float64 array of this shape with these numbers, over read-only memory.
 
     Raises:
         UsageError: they have another shape (C2A007), or are on the meta device (C2A006).

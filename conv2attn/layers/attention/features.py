@@ -1,4 +1,4 @@
-"""How accurate the absolute features of quadratic heads are, on which the engine sdpa rests."""
+"""The accuracy of absolute features of quadratic heads, which the engine sdpa uses."""
 
 import math
 from functools import lru_cache
@@ -19,10 +19,10 @@ LONGEST_SIDE = 2**20
 
 @lru_cache(maxsize=1024)
 def score_error(numbers: HeadNumbers, side: int, dtype: torch.dtype) -> float:
-    """Upper bound on the error of a score; 0 where centres are integers and every sum fits the significand.
+    """Upper bound on the error of a score; 0 if centres are integers and every sum fits the significand.
 
-    A quadratic form in n axes has n (n + 3) / 2 features, whose products add up in absolute value to at most
-    `3 n sharpness L^2`, as those of an isotropic head do: the number of features counts in the roundings alone.
+    A quadratic form in n axes has n (n + 3) / 2 features, whose products add up in absolute value to at most `3 n
+    sharpness L^2`, as for an isotropic head; the number of features matters only for the number of roundings.
     """
     if not numbers.finite or not (numbers.centers or numbers.axes):
         return math.inf
@@ -42,7 +42,7 @@ def check_scores(name: str, numbers: HeadNumbers, side: int, dtype: torch.dtype)
     """Refuses features in a dtype that is too coarse for the scores of these heads.
 
     Raises:
-        EngineError: a score may be off by more than `LARGEST_SCORE_ERROR` (C2A201).
+        EngineError: the error of a score may exceed `LARGEST_SCORE_ERROR` (C2A201).
     """
     bounded = dtype in (torch.float32, torch.float64)
     error = score_error(numbers, side, dtype) if bounded else math.inf
@@ -53,11 +53,11 @@ def check_scores(name: str, numbers: HeadNumbers, side: int, dtype: torch.dtype)
 
 
 def few_features(operators: Operator, padded: Tensor, dtype: torch.dtype) -> bool:
-    """Whether features of squares serve the positions of attention that reads the `padded` image, in scores of `dtype`.
+    """Whether quadratic features are accurate enough for positions on the `padded` image, in scores of `dtype`.
 
-    False where values cannot be read now.
+    False if values cannot be read now.
 
-    They stand behind those of content in a sum, so that the roundings of q.k are those of every engine.
+    They are added after the features of content, so q.k rounds as in every engine.
     """
     if not operators.reads_content or not readable(padded) or is_batchedtensor(padded):
         return False

@@ -18,15 +18,15 @@ THRESHOLDS = {dtype: one_hot_threshold(name) for dtype, name in FORMAT_NAMES.ite
 
 
 def hard_offsets(operators: Operator, dtype: torch.dtype) -> tuple[Offset, ...] | str:
-    """The offset of each head if every head is now bitwise one-hot on its target in `dtype`, otherwise why not."""
+    """The offset of each head if every head is now bitwise one-hot in `dtype`, otherwise the reason why not."""
     return targets(operators.numbers(), dtype, next((v.device.type for v in operators.values), "cpu"))
 
 
 def targets(numbers: HeadNumbers, dtype: torch.dtype, device: str) -> tuple[Offset, ...] | str:
-    """The offset of each head if every head with these numbers is bitwise one-hot in `dtype`, otherwise why not.
+    """The offset of each head if heads with these numbers are all bitwise one-hot in `dtype`, or the reason why not.
 
     A head is one-hot when its centre is a pixel and alpha exceeds the threshold above which every other weight is
-    exactly zero, with and without gradual underflow; the exponential of `device` is measured to agree.
+    exactly zero, with and without gradual underflow; `device`'s exponential is measured to agree.
     """
     if not numbers.centers:
         return "its scores are not distances to a centre, so they are never exactly one-hot"
@@ -38,11 +38,11 @@ def targets(numbers: HeadNumbers, dtype: torch.dtype, device: str) -> tuple[Offs
 
 @lru_cache(maxsize=1024)
 def one_hot_offsets(numbers: HeadNumbers, dtype: torch.dtype) -> tuple[Offset, ...] | str:
-    """`targets` on a device whose exponential vanishes as it should."""
+    """`targets`, for a device whose exponential underflows as expected."""
     threshold = THRESHOLDS[dtype]
     if not all(threshold < alpha < float("inf") for alpha in numbers.alphas):
         low = next(a for a in numbers.alphas if not threshold < a < float("inf"))
-        return f"alpha = {low:g} is not one-hot in {FORMAT_NAMES[dtype]} (that takes more than {threshold:.6g})"
+        return f"alpha = {low:g} is not one-hot in {FORMAT_NAMES[dtype]} (requires more than {threshold:.6g})"
     if not numbers.on_pixels:
         head, center = next((h, c) for h, c in enumerate(numbers.centers) if not all(x.is_integer() for x in c))
         return f"head {head} is centred between pixels, at {center}"
@@ -56,7 +56,7 @@ def box(offsets: tuple[Offset, ...]) -> tuple[Offset, Offset]:
 
 
 def within_margins(sites: Sites, offsets: tuple[Offset, ...]) -> bool:
-    """Whether every target is on the grid at every size: offsets within what the queries leave before and behind."""
+    """Whether every target is on the grid at every size: offsets are within the margins of the queries."""
     low, high = box(offsets)
     spans = zip(low, high, sites.before, sites.after, strict=True)
     return all(-before <= least and most <= after for least, most, before, after in spans)

@@ -46,7 +46,7 @@ def lattice(offsets: tuple[Offset, ...]) -> Lattice | None:
 
 
 def taps_of_heads(centers: tuple[Center, ...], alphas: tuple[float, ...]) -> Lattice | None:
-    """The lattice of the centres, counted from the first head's, if they lie on one and there is one alpha."""
+    """The lattice of the centres, relative to the first head's, if they form one and all heads have one alpha."""
     if len(set(alphas)) != 1 or not all(map(math.isfinite, (*alphas, *(x for c in centers for x in c)))):
         return None
     apart = [[x - origin for x, origin in zip(center, centers[0], strict=True)] for center in centers]

@@ -50,31 +50,31 @@ class MultiHeadSelfAttention(nn.Module):
     """`MHSA(X) = sum_h softmax(A_h) X W_val^h W_out^h + b_out` on images (batch, d_in, *sides).
 
     `A_h = q.(W_key x_k) + q.(W_hat_key r_delta) + u.(W_key x_k) + v.(W_hat_key r_delta)` with `q = W_qry x_q`
-    (Cordonnier et al. 2020, Eqs. 1-8): those of the four that `terms` names. The last one is the encoding's: v enters
-    it only through `W_hat_key^T v`. Keys live on the padded image, queries on `sites` of it.
+    (Cordonnier et al. 2020, Eqs. 1-8), restricted to the `terms`. The encoding has the last term: v enters only through
+    `W_hat_key^T v`. Keys are pixels of the padded image, queries are `sites` of it.
 
-    A layer that was a convolution holds that one's `weight` instead of value and output: `W_val^h W_out^h` is tap h of
-    it, with one factor the identity. Everything else that the convolution had (`padding`, hooks, parametrisations) is
-    there too.
+    A converted convolution keeps its `weight` instead of value and output: `W_val^h W_out^h` is tap h of it, with one
+    factor the identity. It also keeps everything else of the convolution (`padding`, hooks, parametrisations).
 
     Args:
         d_in, d_out: channels.
-        encoding: relative positions; says the number of heads and axes.
+        encoding: relative positions, which determine the number of heads and axes.
         d_head: width of a head, by default min(d_in, d_out).
-        d_key: width of queries and keys where content counts; at least `encoding.d_position`, by default that. Where
-            they are equal, W_hat_key is the identity, which is neither stored nor multiplied by.
+        d_key: width of queries and keys if scores read content; at least `encoding.d_position`, the default. If both
+            are equal, W_hat_key is the identity, and neither stored nor applied.
         terms: a `ScoreTerms`, or the names of its terms: "vr", "qr", "qk+qr". Without vr, heads have no v: the encoding
-            gives r_delta alone.
+            only provides r_delta.
         affine: whether queries and keys are `W x + b`, as in the authors' code; Eq. (1) has no b.
         dropout: probability with which a weight of attention is 0 in training, the others growing by 1 / (1 - dropout).
-        value, output: False for the identity, which is then neither stored nor multiplied by.
-        kernel_size: of the convolution whose `weight` holds the channel matrices, one head per tap, row-major; there
-            are no value, output and d_head then.
+        value, output: False for the identity, which is then neither stored nor applied.
+        kernel_size: of the convolution whose `weight` holds the channel matrices, one head per tap, row-major; value,
+            output and d_head are then absent.
         transposed: whether that weight is a transposed convolution's, (d_in, d_out / groups, *kernel_size).
         bias: whether there is a b_out.
         groups: diagonal blocks of value and output.
-        padding, sites: geometry, as of a convolution; by default none, and every pixel asks.
-        stride_by: "queries" asks only at the strided sites, "pooling" asks everywhere and then takes every stride-th.
+        padding, sites: geometry as for a convolution; by default none, with a query at every pixel.
+        stride_by: "queries": queries only at the strided sites; "pooling": queries everywhere, then every stride-th
+            output.
     Raises:
         HeadSizeError: a width, or the number of heads, does not fit (C2A105).
         UsageError: an unknown `stride_by`, engine or term (C2A002), or a `dropout` that is no probability (C2A001).
@@ -153,7 +153,7 @@ class MultiHeadSelfAttention(nn.Module):
         self.bias = nn.Parameter(torch.zeros(d_out, device=device, dtype=dtype)) if bias else None
 
     def check_widths(self, d_position: int, value: bool, output: bool) -> None:
-        """Raises HeadSizeError (C2A105) where the widths do not fit together, or the identities do not fit them."""
+        """Raises HeadSizeError (C2A105) if the widths or identities do not fit together."""
         misfit, remedy, groups = "", "Leave the widths unset, or pass ones that fit.", self.groups
         for what, width in (("d_in", self.d_in), ("d_out", self.d_out), ("d_head", self.d_head)):
             if width < 1 or width % groups:
@@ -168,7 +168,7 @@ class MultiHeadSelfAttention(nn.Module):
         elif not misfit and not output and self.d_head != self.d_out:
             misfit = f"output is the identity, so d_head={self.d_head} must be d_out={self.d_out}"
         elif not misfit and not value and not output:
-            misfit = "value and output are both the identity: nothing would tell the heads apart"
+            misfit = "value and output are both the identity, so all heads would be equal"
         if misfit:
             raise HeadSizeError("C2A105", misfit, remedy)
 
@@ -202,7 +202,7 @@ class MultiHeadSelfAttention(nn.Module):
 
     @property
     def weights(self) -> Weights:
-        """The channel matrices of the heads, head by head: views of `weight`, or of `value` and `output`, heads last.
+        """The channel matrices of the heads: views of `weight`, or of `value` and `output`, heads last.
 
         Only the weight of a transposed convolution is copied.
         """
@@ -216,7 +216,7 @@ class MultiHeadSelfAttention(nn.Module):
         return Weights(value, output, self.bias, self.groups)
 
     def hold(self, weights: Weights) -> Self:
-        """Makes copies of `weights` the layer's parameters, stored plainly with the heads last, in place of its own."""
+        """Replaces the layer's parameters by copies of `weights`, stored plainly with the heads last."""
         self.weight = None
         for name, factor in (("value", weights.value), ("output", weights.output)):
             stored = None if factor is None else nn.Parameter(plain_copy(factor.permute(1, 2, 0)))
@@ -226,11 +226,11 @@ class MultiHeadSelfAttention(nn.Module):
 
     @property
     def positions(self) -> Positions:
-        """The heads as positions alone: over live parameters, or new tensors of the numbers that do not train."""
+        """The heads as positions alone, over live parameters or new tensors of frozen numbers."""
         return self.encoding.operators(self.like)
 
     def operators(self) -> Operator:
-        """The softmax operators of the heads, over live parameters, or new tensors of the numbers that do not train."""
+        """The softmax operators of the heads, over live parameters or new tensors of frozen numbers."""
         return self.with_content(self.positions)
 
     def with_content(self, positions: Positions) -> Operator:
@@ -256,14 +256,15 @@ class MultiHeadSelfAttention(nn.Module):
         """The layer's output, (batch, d_out, *queries), or (d_out, *queries) for an image without a batch.
 
         Args:
-            input: the image, (batch, d_in, *sides), or (d_in, *sides); named as that of torch.nn.Conv2d.
-            output_size: of a layer made from a transposed convolution, the sides wanted; its stride leaves a choice.
-            weights: to be used instead of the layer's own.
+            input: the image, (batch, d_in, *sides), or (d_in, *sides); named as in torch.nn.Conv2d.
+            output_size: for a layer made from a transposed convolution: the output sides, of which its stride leaves a
+                choice.
+            weights: channel matrices to use instead of the layer's own.
         Raises:
             InputError: no tensor is passed, or its axes or channels do not fit (C2A120).
             GeometryError: the grid is too small (C2A121).
-            EngineError: the engine set is not exact for the present parameters (C2A201), or nothing was read of them
-                before tracing (C2A203).
+            EngineError: the engine set is not exact for the present parameters (C2A201), or these were not read before
+                tracing (C2A203).
         """
         if isinstance(input, fx.Proxy):
             return as_node(self, input, *(() if output_size is None else (output_size,)))
@@ -284,7 +285,7 @@ class MultiHeadSelfAttention(nn.Module):
         """`input` with a batch axis.
 
         Raises:
-            InputError: it is no tensor, or its axes or channels do not fit (C2A120).
+            InputError: the input is not a tensor, or its axes or channels do not fit (C2A120).
         """
         if not isinstance(input, Tensor):
             raise InputError(
@@ -300,13 +301,13 @@ class MultiHeadSelfAttention(nn.Module):
         return image
 
     def under_autocast(self, basis: Basis, image: Tensor, dtype: torch.dtype) -> Tensor:
-        """The output as the convolution's under autocast: all in its dtype, scores and softmax in float32."""
+        """The output under autocast, as for the convolution: in its dtype, with scores and softmax in float32."""
         basis = replace(basis, weights=basis.weights.to(dtype))
         with torch.autocast(image.device.type, enabled=False):
             return self.evaluate(basis, image.to(dtype))
 
     def evaluate(self, basis: Basis, image: Tensor) -> Tensor:
-        """The output for an image with a batch, by the engine that is set."""
+        """The output for an image with a batch, by the engine set."""
         weight = basis.weights.like
         if image.dtype != weight.dtype or image.device != weight.device:
             ours, theirs = (f"{each.dtype} on {each.device}" for each in (weight, image))
@@ -318,7 +319,7 @@ class MultiHeadSelfAttention(nn.Module):
         return self.recipe(basis, image).run(basis, image)
 
     def recipe(self, basis: Basis, image: Tensor) -> Recipe:
-        """The recipe for images of this shape: the one that is kept, where it was decided from the present facts."""
+        """The recipe for images of this shape, cached while the facts are unchanged."""
         facts, transient, here = self.facts(image), is_transient(image), (image.dtype, image.device)
         decided = self._facts.get(here)
         if decided is None or decided.facts is not facts:
@@ -343,7 +344,7 @@ class MultiHeadSelfAttention(nn.Module):
         return recipe
 
     def facts(self, image: Tensor) -> OperatorFacts:
-        """What is derived from the numbers of the heads, and all that a graph of this engine will ask about them."""
+        """The facts derived from the numbers of the heads, including all that a graph of this engine needs."""
         encoding: Any = self._modules["encoding"]
         facts: OperatorFacts = encoding.facts(image, self.name, reads=not self.has_content)
         if self.engine == "sdpa" and not torch.compiler.is_compiling():
@@ -351,7 +352,7 @@ class MultiHeadSelfAttention(nn.Module):
         return facts
 
     def question(self, basis: Basis, image: Tensor) -> Question:
-        """The question that engines answer about an image with a batch."""
+        """The question to engines about an image with a batch."""
         traced = torch.compiler.is_compiling()
         facts = self.facts(image)
         trains = not self.encoding.is_frozen and bool(basis.operators.values)
@@ -368,7 +369,7 @@ class MultiHeadSelfAttention(nn.Module):
         return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(0))
 
     def prepare(self) -> Self:
-        """Derives anew what calls need, so that the layer can be compiled and exported without a call before."""
+        """Derives the facts that calls need, so that the layer can be compiled and exported without a prior call."""
         if not torch.compiler.is_compiling():
             self._facts = {}
             self.encoding.derived.clear()
@@ -393,16 +394,16 @@ class MultiHeadSelfAttention(nn.Module):
 
         Args:
             image: (batch, d_in, *sides), or (d_in, *sides).
-            sides: instead of an image, the sides of one, where attention depends on positions alone.
+            sides: the sides of an image instead of the image, if attention depends on positions alone.
         Raises:
-            UsageError: neither, or both, or only sides of a layer that reads content (C2A004).
+            UsageError: neither or both are passed, or only sides for a layer that reads content (C2A004).
         """
         return torch.cat([piece for _, piece in self.attention_chunks(image, sides=sides)], 2)
 
     def attention_chunks(
         self, image: Tensor | None = None, *, sides: Sides | None = None
     ) -> Iterator[tuple[slice, Tensor]]:
-        """The attention in chunks of queries under `memory_limit`: (which queries, (batch or 1, heads, queries, keys)).
+        """The attention in chunks of queries: (indices of queries, (batch or 1, heads, queries, keys)).
 
         Raises:
             UsageError: as `attention`.
@@ -423,7 +424,7 @@ class MultiHeadSelfAttention(nn.Module):
     def term_scores(self, image: Tensor) -> dict[str, Tensor]:
         """The scores of each term, before the softmax of their sum: (batch or 1, heads, queries, keys) by its name.
 
-        What depends on a query alone is part of a term, and drops out of the softmax.
+        Terms include parts that depend on the query alone, which cancel in the softmax.
         """
         image, basis = self.batched(image), self.basis()
         padded, dtype = basis.padding.pad(image), score_dtype(image.dtype)
@@ -435,9 +436,9 @@ class MultiHeadSelfAttention(nn.Module):
         return {name: replace(operators, terms=ScoreTerms.of(name)).scores(*about) for name in self.terms.names}
 
     def moved_centers(self, image: Tensor) -> Tensor | None:
-        """Where the content of each query moves its heads' centres: displacements, (batch, heads, queries, axes).
+        """The displacements of heads' centres by the content of each query, (batch, heads, queries, axes).
 
-        None where no q.r with a quadratic r_delta moves them; see `ContentSoftmax.moved_centers`.
+        None without a term q.r with quadratic r_delta; see `ContentSoftmax.moved_centers`.
         """
         operators: Any = self.operators()
         if not self.has_content:
@@ -449,7 +450,7 @@ class MultiHeadSelfAttention(nn.Module):
         """`sides`, if it is one whole number per axis.
 
         Raises:
-            UsageError: it is not (C2A007).
+            UsageError: `sides` does not fit (C2A007).
         """
         try:
             checked = tuple(map(index, sides))
@@ -463,16 +464,16 @@ class MultiHeadSelfAttention(nn.Module):
         return checked
 
     def which_engine(self, image: Tensor) -> str:
-        """The engine that `auto` takes for `image`."""
+        """The engine that `auto` selects for `image`."""
         image = self.batched(image)
         return choose_engine(self.question(self.basis(), image))
 
     def why_engine(self, image: Tensor) -> dict[str, str]:
-        """For each engine, cheapest first: "exact", or why it is not for `image` and the present parameters."""
+        """For each engine, cheapest first: "exact", or the reason why not for `image` and the present parameters."""
         return explain_engines(self.question(self.basis(), self.batched(image)))
 
     def extra_repr(self) -> str:
-        """Channels, heads and whatever is not the default."""
+        """Channels, heads and non-default settings."""
         parts = [f"{self.d_in}, {self.d_out}, heads={self.heads}, d_head={self.d_head}"]
         if not (padding := self.image_padding).is_identity:
             parts.append(f"padding={padding.before}..{padding.after} {padding.mode}")
@@ -494,7 +495,7 @@ def parameter(layer: nn.Module, name: str) -> Tensor | None:
 
 
 def autocast_dtype(image: Tensor) -> torch.dtype | None:
-    """The dtype to which autocast casts `image` now, or None: it leaves float64 alone, and the meta device has none."""
+    """The dtype to which autocast casts `image` now, or None, as for float64 and on the meta device."""
     device = image.device.type
     if device == "meta" or not torch.is_autocast_enabled(device) or image.dtype == torch.float64:
         return None
@@ -502,7 +503,7 @@ def autocast_dtype(image: Tensor) -> torch.dtype | None:
 
 
 def padding_for(padding: Padding, sites: Sites, sides: Sides, output_size: Sequence[int], name: str) -> Padding:
-    """The padding with which a transposed convolution's attention gives `output_size`; one stride leaves the choice."""
+    """The padding for which a transposed convolution's attention has `output_size`; the stride leaves a choice."""
     if len(output_size) not in (len(sides), len(sides) + 2):
         raise GeometryError(
             "C2A121",
@@ -523,7 +524,7 @@ def padding_for(padding: Padding, sites: Sites, sides: Sides, output_size: Seque
 
 
 def plain_copy(tensor: Tensor) -> Tensor:
-    """A copy without a history, stored row-major."""
+    """A detached copy, stored row-major."""
     return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 

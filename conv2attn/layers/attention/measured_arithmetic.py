@@ -15,7 +15,7 @@ from conv2attn.layers.attention.probes import float32_precisions
 from conv2attn.layers.attention.recipe import score_dtype
 from conv2attn.theory.bounds import EXP_ULPS, Arithmetic
 
-CUT = {"bf16": "bf32", "tf32": "tf32"}  # what torch calls them: float32 multiplied in so few bits; the coarsest first
+CUT = {"bf16": "bf32", "tf32": "tf32"}  # torch's names of float32 products in fewer bits; the coarsest first
 
 
 def softmax_weights(scores: Tensor) -> Tensor:
@@ -30,8 +30,8 @@ def fused_weights(scores: Tensor) -> Tensor:
 
 
 SOFTMAX_KERNELS: dict[str, Callable[[Tensor], Tensor]] = {"softmax": softmax_weights, "fused": fused_weights}
-# Measured over all float32 numbers from -104 to 0 by benchmarks/exponentials.py with torch 2.13, rounded up; any other
-# kernel takes the documented EXP_ULPS.
+# Measured over all float32 numbers from -104 to 0 by benchmarks/exponentials.py with torch 2.13, rounded up; other
+# kernels use the documented EXP_ULPS.
 EXPONENTIALS = {
     (kernel, instructions): ulps
     for kernel, ulps in (("softmax", 1.61), ("fused", 5.72))
@@ -40,9 +40,9 @@ EXPONENTIALS = {
 
 
 def arithmetics(engine: str, dtype: torch.dtype, device: str) -> tuple[Arithmetic, ...]:
-    """How the engine computes with numbers of `dtype`, on this device as it is set now; "auto" has two for soft heads.
+    """The arithmetic of an engine for `dtype` with the device's present settings; "auto" has two for soft heads.
 
-    The settings of torch are read at each call, and what does not depend on them is measured once.
+    The settings of torch are read at each call; measurements that do not depend on them are made once.
     """
     convolution, product = float32_precisions(device)
     form = FORMAT_NAMES[dtype]
@@ -66,7 +66,7 @@ def arithmetics(engine: str, dtype: torch.dtype, device: str) -> tuple[Arithmeti
             stores_products=stored or (half and name == "separable" and stores_products(dtype, device)),
             by_axis=name == "separable",
             fused=name == "sdpa",
-            # Frozen heads leave keys out where an engine mixes axis by axis, which "auto" may do.
+            # Frozen heads leave keys out if an engine mixes axis by axis, as "auto" may select.
             leaves_out="separable" in ENGINES[engine].rounds_as,
         )
         for name in ENGINES[engine].rounds_as
@@ -75,9 +75,9 @@ def arithmetics(engine: str, dtype: torch.dtype, device: str) -> tuple[Arithmeti
 
 @lru_cache(maxsize=64)
 def exponential_ulps(kernel: str, dtype: torch.dtype, device: str) -> float:
-    """The largest error of the exponentials of a kernel, in ulps: over all float32 numbers, and not less than sampled.
+    """The largest error of a kernel's exponentials, in ulps: tabulated over all float32 numbers, or sampled if larger.
 
-    In float64 the documented error; a sample that exceeds it counts twice.
+    In float64, the documented error; a sample that exceeds it is doubled.
     """
     capability = torch.backends.cpu.get_cpu_capability() if device == "cpu" else device
     stored = EXPONENTIALS.get((kernel, capability)) if dtype == torch.float32 else None
@@ -94,8 +94,8 @@ def exponential_ulps(kernel: str, dtype: torch.dtype, device: str) -> float:
 def ulps_of(kernel: str, arguments: Tensor) -> float:
     """The largest error of the exponentials of `arguments`, (rows, 63), in units in the last place.
 
-    A key of score 0 stands beside them, and its weight divides theirs: so the sum cancels, and two quotients round.
-    Only weights that are normal numbers count; others are off by at most the smallest of these.
+    A key of score 0 is added, and weights are divided by its weight: so the sum cancels, and two quotients round. Only
+    normal weights count; the error of others is at most the smallest normal number.
     """
     weights, arguments = SOFTMAX_KERNELS[kernel](F.pad(arguments, (1, 0))).cpu(), arguments.cpu()
     normal = weights[:, 1:] >= torch.finfo(weights.dtype).tiny
@@ -106,14 +106,14 @@ def ulps_of(kernel: str, arguments: Tensor) -> float:
 
 
 def thread_flushes() -> bool:
-    """Whether this thread makes 0 of subnormal results, as `torch.set_flush_denormal` has it."""
+    """Whether this thread flushes subnormal results to 0, as set by `torch.set_flush_denormal`."""
     smallest = torch.full((1,), torch.finfo(torch.float32).smallest_normal, dtype=torch.float32, device="cpu")
     return not bool((smallest / 2).view(torch.int32).item())
 
 
 @lru_cache(maxsize=64)
 def flushes(dtype: torch.dtype, device: str) -> bool:
-    """Whether a convolution or a product of matrices makes 0 of subnormal products, or of subnormal operands."""
+    """Whether a convolution or a matrix product flushes subnormal products or operands to 0."""
     if device == "meta":
         return False
     info = torch.finfo(dtype)
@@ -137,9 +137,10 @@ def flushes(dtype: torch.dtype, device: str) -> bool:
 
 @lru_cache(maxsize=64)
 def stores_means(dtype: torch.dtype, device: str) -> bool:
-    """Whether `separable` stores the partial sums of a mean in `dtype`: a quarter of an ulp is then lost each time.
+    """Whether `separable` stores the partial sums of a mean in `dtype`: each time a quarter of an ulp is then lost.
 
-    Along either axis a soft head reads products of 1 and of 24 quarters; only the first counts where they are stored.
+    Along either axis a soft head sums a product of 1 and 24 products of a quarter ulp; if sums are stored, only the
+    first counts.
     """
     eps = torch.finfo(dtype).eps
     reads = torch.arange(-12, 13, dtype=torch.float64, device="cpu")
@@ -158,7 +159,7 @@ def stores_means(dtype: torch.dtype, device: str) -> bool:
 
 @lru_cache(maxsize=64)
 def stores_products(dtype: torch.dtype, device: str) -> bool:
-    """Whether `separable` stores the sum over heads in `dtype` after some of them, on few channels or on many."""
+    """Whether `separable` stores partial sums over heads in `dtype`, for few channels or for many."""
     eps = torch.finfo(dtype).eps
     centers = [[0.0, float(column)] for column in range(-12, 13)]
     for channels in (1, 64):

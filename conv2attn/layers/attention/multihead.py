@@ -1,4 +1,4 @@
-"""A layer as torch's own multi-head attention, on tokens to which absolute positions are appended."""
+"""A layer as torch's own multi-head attention, with absolute positions as queries and keys."""
 
 import math
 
@@ -16,13 +16,13 @@ from conv2attn.theory.basis import AttentionGrid, Padding, Sites, isotropic
 class PositionedAttention(nn.Module):
     """`torch.nn.MultiheadAttention` whose queries and keys are absolute positions, and whose values are the pixels.
 
-    Softmax drops what depends on the query alone, so `-alpha |k - q - c|^2` is the inner product of
-    `(2 alpha (q + c), -alpha)` and `(k, |k|^2)`. Coordinates count from the middle of the key grid.
+    Terms that depend on the query alone cancel in the softmax, so `-alpha |k - q - c|^2` is the inner product of `(2
+    alpha (q + c), -alpha)` and `(k, |k|^2)`. Coordinates count from the middle of the key grid.
 
     Args:
         attention: the attention of torch; its embedding is `heads * max(d_head, axes + 1, ceil(d_out / heads))` wide,
             queries and outputs padded with zeros.
-        padding, sites: geometry of the layer that it was made from.
+        padding, sites: geometry of the original layer.
         d_out: output channels.
     """
 
@@ -51,7 +51,7 @@ class PositionedAttention(nn.Module):
 def to_mha(layer: MultiHeadSelfAttention, side: int = 64) -> PositionedAttention:
     """Computes the map of `layer` by a plain `torch.nn.MultiheadAttention`, for key grids with sides up to `side`.
 
-    Equal within rounding where the features of positions are accurate to 2^-10 in a score.
+    Both are equal within rounding if the features of positions have an error of at most 2^-10 in a score.
 
     Raises:
         UnsupportedError: the heads are not quadratic, read content, or have groups (C2A101).
@@ -77,7 +77,7 @@ def to_mha(layer: MultiHeadSelfAttention, side: int = 64) -> PositionedAttention
     check_scores(layer.name, operators.numbers(), side, dtype)
     axes = layer.dimensions
     width = max(layer.d_head, axes + 1, math.ceil(layer.d_out / heads))
-    width += heads * width == axes + 1 == layer.d_in  # where all are equal, torch packs the three maps into one
+    width += heads * width == axes + 1 == layer.d_in  # if all are equal, torch packs the three maps into one
     with generators_kept():
         attention = nn.MultiheadAttention(heads * width, heads, kdim=axes + 1, vdim=layer.d_in, batch_first=True)
     attention = attention.to(layer.like)

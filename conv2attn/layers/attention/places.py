@@ -9,11 +9,11 @@ from conv2attn.theory.basis.operators.sinusoidal import sinusoids
 
 
 class LearnedPlaces(nn.Module):
-    """Adds to every token a learned vector of its place.
+    """Adds to every token a learned vector of its position.
 
     Args:
-        width: of a token.
-        sides: of the largest grid.
+        width: width of a token.
+        sides: sides of the largest grid.
     Source: Radford et al. 2018; Devlin et al. 2019.
     """
 
@@ -25,7 +25,7 @@ class LearnedPlaces(nn.Module):
         """(batch, width, *sides) to the same.
 
         Raises:
-            GeometryError: the grid is larger than what was learned (C2A121).
+            GeometryError: the grid is larger than the learned one (C2A121).
         """
         sides, longest = image.shape[2:], self.places.shape[1:]
         if len(sides) != len(longest) or any(side > most for side, most in zip(sides, longest, strict=True)):
@@ -38,10 +38,10 @@ class LearnedPlaces(nn.Module):
 
 
 class SinusoidalPlaces(nn.Module):
-    """Adds to every token the sinusoids of its place, an equal share of the channels to each axis.
+    """Adds to every token sinusoids of its position, with an equal share of the channels for each axis.
 
     Args:
-        width: of a token; a multiple of twice the number of axes.
+        width: width of a token; a multiple of twice the number of axes.
         dimensions: axes of the grid.
     Raises:
         HeadSizeError: the width is not a multiple (C2A105).

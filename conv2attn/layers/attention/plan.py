@@ -1,4 +1,4 @@
-"""A layer as plain data: what, with a state dict, rebuilds it. Positions that do not train are in the plan."""
+"""A layer as plain data, from which it is rebuilt with a state dict. The plan includes frozen positions."""
 
 from dataclasses import asdict
 from typing import Any
@@ -40,8 +40,9 @@ def from_plan(plan: dict[str, Any]) -> MultiHeadSelfAttention:
     """A layer with these arguments, its parameters on the meta device: load a state dict into it by assignment.
 
     Raises:
-        UsageError: a value of the plan is no number or out of range (C2A001, C2A007), or no layer has these settings.
-        KeyError, TypeError: something is missing from the plan, or not what a plan has there.
+        UsageError: a value of the plan is not a number or out of range (C2A001, C2A007), or no layer has these
+            settings.
+        KeyError, TypeError: the plan lacks an entry, or an entry has a wrong type.
     """
     arguments = {key: plan[key] for key in (*PLAN_NUMBERS, *PLAN_PARTS, "terms", "affine", "transposed")}
     for key in PLAN_SIZES:
@@ -75,7 +76,7 @@ def whole_per_axis(numbers: Any, axes: int, key: str) -> tuple[int, ...]:
 
 
 def checked_whole(number: Any, least: int | None) -> int:
-    """`number`, if it is whole and not less than `least`."""
+    """`number`, if it is an integer of at least `least`."""
     if type(number) is not int or (least is not None and number < least):
         raise UsageError(
             "C2A001",

@@ -1,4 +1,4 @@
-"""Measurements of how this device computes: made once, never assumed."""
+"""Measures the arithmetic of this device, once, instead of assuming it."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ SPIKE = 1e7
 
 @lru_cache(maxsize=64)
 def exponential_underflows(threshold: float, dtype: torch.dtype, device: str) -> bool:
-    """Whether softmax gives exactly 1 and 0 for scores 0 and less than `-threshold`, in any vector lane, then cast."""
+    """Whether softmax, after the cast, is exactly 1 and 0 for scores 0 and below `-threshold` in any vector lane."""
     score_dtype = torch.float64 if dtype == torch.float64 else torch.float32
     below = math.nextafter(threshold, math.inf) if dtype == torch.float64 else threshold * (1 + 2**-22)
     with torch.inference_mode(False), torch.no_grad():
@@ -27,9 +27,10 @@ def exponential_underflows(threshold: float, dtype: torch.dtype, device: str) ->
 
 
 def float32_precisions(device: str) -> tuple[str, str]:
-    """torch's `fp32_precision`, none, ieee, tf32 or bf16, of convolutions and of products on this device now.
+    """torch's present `fp32_precision` on this device (none, ieee, tf32 or bf16), for convolutions and for products.
 
-    Those of cuDNN and cuBLAS on a GPU, of oneDNN elsewhere. The older `allow_tf32` raises where it contradicts them.
+    They are those of cuDNN and cuBLAS on a GPU, of oneDNN elsewhere. The older `allow_tf32` raises if it contradicts
+    them.
     """
     convolutions: Any = torch.backends.cudnn if device == "cuda" else torch.backends.mkldnn
     products: Any = torch.backends.cuda if device == "cuda" else torch.backends.mkldnn
@@ -37,17 +38,21 @@ def float32_precisions(device: str) -> tuple[str, str]:
 
 
 def indirect_convolution(image: Tensor) -> str | None:
-    """Why this device's convolution of `image` may not be a plain sum of products in its dtype, or None if it is.
+    """The reason why this device's convolution of `image` may not be a direct sum of products in its dtype, or None.
 
     Winograd and FFT convolutions, and TF32, break the error bound of a direct sum. On a GPU the algorithm depends on
-    the shape, so it is never taken for granted; on a CPU it is measured.
+    the shape, so directness is never assumed; on a CPU it is measured.
     """
     if image.device.type == "cuda":
         if image.dtype == torch.float32 and float32_precisions("cuda")[0] == "tf32":
             return "cuDNN may round to TF32 here (torch.backends.cudnn.conv.fp32_precision)"
         return "cuDNN may choose a Winograd or FFT algorithm"
     spread = spread_of_kernels(image.dtype, image.device.type, backend_flags(image.device.type))
-    return f"a pixel of {SPIKE:g} changes outputs that do not see it by {spread:.2g}: no direct sum" if spread else None
+    return (
+        f"a pixel of {SPIKE:g} changes outputs that do not depend on it by {spread:.2g}: no direct sum"
+        if spread
+        else None
+    )
 
 
 def backend_flags(device: str) -> tuple[Any, ...]:
@@ -59,12 +64,13 @@ def backend_flags(device: str) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=64)
 def spread_of_kernels(dtype: torch.dtype, device: str, flags: tuple[Any, ...]) -> float:
-    """`spread_of_spike` for a 3x3 layer and a batch for which Winograd algorithms are known to be chosen.
+    """`spread_of_spike` for a 3x3 layer and a batch for which libraries are known to choose Winograd algorithms.
 
-    The larger one of the convolution's and of the transposed convolution's.
+    The larger number of the convolution and of the transposed convolution.
     """
     with torch.inference_mode(False):
-        # Not drawn by torch: a layer may ask while its network is followed, and this would count as the network's draw.
+        # Not drawn by torch: a layer may call this while its network is traced, and the draw would count as the
+        # network's.
         drawn = torch.as_tensor(np.random.default_rng(0).standard_normal((16, 16, 3, 3)), device="cpu")
         weight = drawn.to(device, torch.float32).to(dtype)
     ones: tuple[int, ...] = (1, 1)
@@ -79,14 +85,14 @@ def spread_of_kernels(dtype: torch.dtype, device: str, flags: tuple[Any, ...]) -
 def spread_of_spike(
     layer: Callable[[Tensor], Tensor], shape: torch.Size, dtype: torch.dtype, device: str, affected: tuple[slice, ...]
 ) -> float:
-    """The largest change, by a pixel of 1e7 in the middle of an image of zeros, of an output that does not see it.
+    """The largest change of an output that does not depend on the middle pixel, by setting that pixel to 1e7.
 
-    A direct sum never multiplies the pixel into such an output: 0. A Winograd or FFT convolution does, and its rounding
-    leaves a trace there.
+    The rest of the image is zero. A direct sum never includes the pixel in such an output: the change is 0. A Winograd
+    or FFT convolution does, with rounding errors.
 
     Args:
         shape: (batch, channels, *sides) of the image.
-        affected: for each axis, the outputs that may see the pixel.
+        affected: for each axis, the outputs that may depend on the pixel.
     """
     with torch.inference_mode(False), torch.no_grad():
         image = torch.zeros(shape, dtype=dtype, device=device)

@@ -1,8 +1,8 @@
-"""The recipe of a layer: its engine, decided once from the numbers of its operators, and not at every call.
+"""The recipe of a layer: its engine, decided once from the numbers of its operators instead of at every call.
 
-A recipe is a function of tensors alone: an engine with its integers filled in. Positions that do not train are no
-tensors, and a change of their numbers drops what was decided from them. Parameters are compared with what was read of
-them in an eager call on a CPU; elsewhere, and while a graph is traced, nothing is decided from their values.
+A recipe is a function of tensors alone: an engine with its integers filled in. Frozen positions are plain numbers, and
+changing them drops the recipes decided from them. Parameters are compared with their last values in an eager call on a
+CPU; elsewhere, and while a graph is traced, no recipe depends on their values.
 """
 
 from collections.abc import Callable
@@ -21,19 +21,19 @@ from conv2attn.layers.attention.storage import output_format, stored
 from conv2attn.theory.basis import AttentionGrid, Basis, HeadNumbers, Offset, Padding, Positions, Sites
 
 POSITIONS_UNREAD = (
-    "its centres and sharpness are parameters, which cannot be read here without waiting; "
+    "its centres and sharpness are parameters, which cannot be read here without a sync; "
     "freeze them with encoding.learn(False)"
 )
 DEPENDS_ON_CONTENT = "its attention depends on the content"
-MOST_RECIPES = 32  # chosen: the sizes of a data loader that crops at will have no end, those that come back are few
-DROPS_WEIGHTS = "it drops weights of its attention in training, each for itself"
+MOST_RECIPES = 32  # chosen: random crops have endless sizes, recurring sizes are few
+DROPS_WEIGHTS = "it drops attention weights independently in training"
 Evaluation = Callable[[Basis, Tensor], Tensor]
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """How a layer of this padding and these queries is evaluated: a function of its basis and an image alone.
+    """The evaluation of a layer with this padding and these queries: a function of its basis and an image alone.
 
     `engine` is the name of the engine that evaluates it.
     """
@@ -44,12 +44,12 @@ class Recipe:
     engine: str
 
     def run(self, basis: Basis, image: Tensor) -> Tensor:
-        """The output, stored as the convolution's, which `conv` does of itself."""
+        """The output in the convolution's memory format, which `conv` returns by itself."""
         result = self.evaluation(basis, image)
         return result if self.engine == "conv" else stored(result, output_format(basis, image))
 
     def serves(self, basis: Basis) -> bool:
-        """Whether it was decided for this padding and these queries."""
+        """Whether the recipe was decided for this padding and these queries."""
         same = self.padding is basis.padding and self.sites is basis.sites
         return same or (self.padding == basis.padding and self.sites == basis.sites)
 
@@ -57,11 +57,10 @@ class Recipe:
 @final
 @dataclass(frozen=True, eq=False)
 class OperatorFacts:
-    """What is derived from the numbers of heads for one dtype and device.
+    """Facts derived from the numbers of heads for one dtype and device.
 
-    `operators` are the tensors of heads that do not train, `values` what was read of those that do; nothing is known of
-    their numbers where `values` is None. `lattice` is that of the targets of one-hot heads, `taps` that of the centres
-    of heads of one sharpness.
+    `operators` are the tensors of frozen heads, `values` the numbers read from trained ones, None if unread. `lattice`
+    is the lattice of the targets of one-hot heads, `taps` that of the centres of heads of one sharpness.
     """
 
     dtype: torch.dtype
@@ -90,8 +89,8 @@ class Decisions:
 
 
 def keep_recent(recipes: dict[Any, Recipe], key: Any, recipe: Recipe) -> None:
-    """Keeps `recipe` as the one used last, and forgets those used longest ago: softened heads hold profiles."""
-    # Threads of torch.nn.DataParallel share these recipes, so nothing here may mind that another one changed them.
+    """Caches `recipe` as the most recent one, and drops the least recent: recipes of soft heads store profiles."""
+    # Threads of torch.nn.DataParallel share these recipes, so concurrent changes must be harmless.
     recipes.pop(key, None)
     recipes[key] = recipe
     for oldest in list(recipes)[:-MOST_RECIPES]:
@@ -101,7 +100,7 @@ def keep_recent(recipes: dict[Any, Recipe], key: Any, recipe: Recipe) -> None:
 def facts_from(
     numbers: HeadNumbers, image: Tensor, operators: Positions | None, values: list[Any] | None
 ) -> OperatorFacts:
-    """The facts that follow from the numbers of heads, for images of the dtype and device of `image`."""
+    """The facts derived from the numbers of heads, for images with the dtype and device of `image`."""
     offsets = targets(numbers, image.dtype, image.device.type)
     points = None if isinstance(offsets, str) else lattice(offsets)
     taps = taps_of_heads(numbers.centers, numbers.alphas)
@@ -112,19 +111,19 @@ def facts_from(
 @final
 @dataclass(frozen=True, eq=False)
 class Question:
-    """Question to an engine: whether it is exact for this basis on images of this shape, and how it would run.
+    """A question to an engine: whether it is exact for this basis on images of this shape, and with which recipe.
 
     Engines read shapes, numbers and kinds from it, never the value of a tensor.
 
     Args:
         basis: the layer.
-        facts: what was read of its operators.
+        facts: the facts of its operators.
         shape: (batch, d_in, *sides) of the image; symbolic while a graph is traced.
-        dtype, device: of the image.
-        memory_limit: bytes that temporary tensors may take; not observed while a graph is traced, whose loops would
-            fix the size of the image.
+        dtype, device: dtype and device of the image.
+        memory_limit: bytes allowed for temporary tensors; ignored while a graph is traced, since its loops would fix
+            the image size.
         traced: whether a graph is being traced.
-        free: whether the values may change without being read again, so that only what holds for all values is exact.
+        free: whether values may change without being read again, so that exactness must hold for all values.
         dropout: probability with which each weight of attention is dropped in this call.
         few_features: whether attention that reads this image has accurate features of few numbers for its positions.
     """
@@ -153,13 +152,13 @@ class Question:
 
     @property
     def is_smoothed(self) -> bool:
-        """Whether all heads read pixels of one smoothed image: frozen ones of one alpha, with centres on a lattice."""
+        """Whether all heads read one smoothed image: frozen heads of one alpha, with centres on a lattice."""
         frozen = not (self.free or self.trained)
         return frozen and self.facts.taps is not None and self.basis.operators.is_stationary
 
     @property
     def keeps_profiles(self) -> bool:
-        """Whether a recipe may hold softmaxes of the heads: they are frozen, and have numbers."""
+        """Whether a recipe may store softmaxes of the heads: they are frozen, and their numbers are known."""
         frozen = not (self.free or self.trained or self.traced)
         return frozen and self.device.type != "meta" and bool(self.basis.operators.values)
 
@@ -169,7 +168,7 @@ class Question:
         return score_dtype(self.dtype)
 
     def offsets(self) -> tuple[Offset, ...] | str:
-        """The offset of each head if every head is one-hot on its target, otherwise why not."""
+        """The offset of each head if every head is one-hot on its target, otherwise the reason why not."""
         if self.basis.operators.reads_content:
             return DEPENDS_ON_CONTENT
         if self.dropout:
@@ -179,7 +178,7 @@ class Question:
         return self.facts.targets
 
     def stray(self, offsets: tuple[Offset, ...]) -> str:
-        """Which head has a target beyond the grid, or "": while a graph is traced, beyond the grid of any size."""
+        """The reason why a head has a target beyond the grid (of any size while a graph is traced), or ""."""
         if within_margins(self.basis.sites, offsets):
             return ""
         if self.traced:

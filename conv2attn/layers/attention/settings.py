@@ -1,4 +1,4 @@
-"""How a network's attention is evaluated; never what it computes."""
+"""Sets the evaluation of a network's attention, never the function it computes."""
 
 from typing import TypeVar
 
@@ -15,12 +15,13 @@ NetworkT = TypeVar("NetworkT", bound=nn.Module)
 def set_engine(network: NetworkT, engine: EngineName, memory_limit: int | None = None) -> NetworkT:
     """Sets the engine, and the memory limit in bytes if one is given, of every attention layer in `network`.
 
-    Parameters are never changed. A layer for which the engine is not exact refuses when it is called.
+    Parameters are never changed. A layer for which the engine is not exact raises at its call.
 
     Returns:
         The network itself.
     Raises:
-        UsageError: no such engine (C2A002), a limit that is not positive (C2A001), or no attention layer (C2A008).
+        UsageError: there is no such engine (C2A002), a limit that is not positive (C2A001), or no attention layer
+            (C2A008).
     Examples:
         >>> import conv2attn, torch
         >>> conv, image = torch.nn.Conv2d(3, 4, 3), torch.randn(1, 3, 6, 7)

@@ -1,4 +1,4 @@
-"""How a convolution stores its output, in which every engine returns its own: memory format, fresh memory, no view."""
+"""The storage of a convolution's output, which every engine reproduces: memory format, fresh memory, no view."""
 
 import torch
 from torch import Tensor
@@ -10,17 +10,17 @@ CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def output_format(basis: Basis, image: Tensor) -> torch.memory_format:
-    """The memory format of the convolution's output: channels last where its padded image or its weight is stored so.
+    """The memory format of the convolution's output: channels last if its padded image or its weight is.
 
-    Circular padding, as of torch 2.13, stores every image row-major. (Its convolutions over three axes return some
-    images row-major that this has channels last; `conv` returns them as they do.)
+    Circular padding, as of torch 2.13, stores every image row-major. (Its 3d convolutions return some images row-major
+    for which this function says channels last; `conv` returns them as they do.)
     """
     last = (basis.padding.mode != "circular" and channels_are_last(image)) or channels_are_last(basis.weights.like)
     return CHANNELS_LAST[image.ndim] if last else torch.contiguous_format
 
 
 def channels_are_last(tensor: Tensor) -> bool:
-    """Whether a convolution takes `tensor` for one with its channels innermost: ATen's `suggest_memory_format`."""
+    """Whether a convolution treats `tensor` as channels-last: ATen's `suggest_memory_format`."""
     if tensor.ndim not in CHANNELS_LAST or is_batchedtensor(tensor):
         return False
     if torch.compiler.is_compiling():
@@ -36,7 +36,7 @@ def channels_are_last(tensor: Tensor) -> bool:
 
 
 def stored(result: Tensor, form: torch.memory_format) -> Tensor:
-    """`result` in this memory format, and no view of another tensor; copied only where it is stored otherwise."""
+    """`result` in this memory format, not as a view of another tensor; copied only if needed."""
     if torch.compiler.is_compiling() or is_batchedtensor(result):
         return result.contiguous() if is_batchedtensor(result) else result.contiguous(memory_format=form)
     if result.stride() != strides(result.shape, form):

@@ -1,4 +1,4 @@
-"""A layer under the tracers and function transforms of torch, which follow no values."""
+"""Supports layers under torch's tracers and function transforms, which have no values."""
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -23,28 +23,28 @@ from conv2attn.torch_internals import (
 
 
 def as_node(layer: nn.Module, image: fx.Proxy, *rest: Any) -> fx.Proxy:
-    """The call of `layer` as one node of a symbolic trace, as that of a convolution of torch is.
+    """The call of `layer` as one node of a symbolic trace, like the call of a torch convolution.
 
     Raises:
-        EngineError: the layer itself is traced, and is no module of a network (C2A203).
+        EngineError: the layer itself is traced, not as a module of a network (C2A203).
     """
     if path := image.tracer.path_of_module(layer):  # type: ignore[attr-defined]
         return image.tracer.create_proxy("call_module", path, (image, *rest), {})
-    reason = "torch.fx follows no values, by which a layer that is traced by itself chooses its engine"
+    reason = "torch.fx has no values, from which a layer traced by itself would choose its engine"
     raise EngineError("C2A203", reason, "Trace a network that holds it, in which it is one node, or use torch.export.")
 
 
 def refuse_script(layer: nn.Module) -> NoReturn:
-    """Refuses torch.jit.script, which compiles no choice of an engine (C2A203)."""
+    """Refuses torch.jit.script, which cannot compile the choice of an engine (C2A203)."""
     reason = "torch.jit.script does not follow how a layer chooses its engine"
     raise EngineError("C2A203", reason, "Use torch.export, torch.compile or torch.jit.trace.")
 
 
 def unstacked(basis: Basis, name: str) -> Basis:
-    """A layer of which `torch.vmap` stacks several, with the operators of one: they are the same in all.
+    """A layer stacked by `torch.vmap`, with the operators of one, which must be equal in all.
 
     Raises:
-        EngineError: they differ, or train (C2A203).
+        EngineError: the operators differ, or train (C2A203).
     """
     operators: Any = basis.operators
     if not any(map(is_batchedtensor, operators.values)):
@@ -54,7 +54,7 @@ def unstacked(basis: Basis, name: str) -> Basis:
 
 
 def first(value: Any, name: str) -> Any:
-    """The first of stacked tensors that are all the same; anything else as it is."""
+    """The first of stacked tensors that are all the same; other values unchanged."""
     while isinstance(value, Tensor) and is_batchedtensor(value):
         stack = get_unwrapped(value).movedim(maybe_get_bdim(value), 0)
         if stack.requires_grad or not torch.equal(stack, stack[:1].expand_as(stack)):
@@ -68,17 +68,17 @@ def readable(tensor: Tensor) -> bool:
     """Whether values of `tensor` can be read here: no device sync, not baked into a traced graph, and there are any."""
     if torch.compiler.is_compiling() or is_faked(tensor):
         return False
-    # A wrapper, such as a distributed tensor, is on the CPU too, but its numbers lie in parts: it has no list of them.
+    # A wrapper, such as a distributed tensor, is on the CPU too, but its numbers are distributed and cannot be listed.
     return tensor.is_cpu and not is_wrapper(tensor)
 
 
 def is_faked(tensor: Tensor) -> bool:
-    """Whether `tensor`, or all tensors of this call, have a shape and no values, as memory planners run networks."""
+    """Whether `tensor`, or all tensors of this call, have a shape but no values, as in runs of memory planners."""
     return isinstance(tensor, FakeTensor) or fake_mode(FAKE) is not None
 
 
 def is_transient(tensor: Tensor) -> bool:
-    """Whether tensors that are made now may not be kept: they belong to a function transform, or have no values."""
+    """Whether tensors created now must not be cached: they belong to a function transform, or have no values."""
     return is_faked(tensor) or peek_interpreter_stack() is not None
 
 
@@ -88,7 +88,7 @@ def read_values(tensors: Sequence[Tensor]) -> list[Any] | None:
 
 
 def unwrapped(tensor: Tensor) -> Tensor:
-    """The tensor itself, where function transforms of torch wrap it; the first of stacked ones."""
+    """The tensor inside the wrappers of function transforms; the first of stacked ones."""
     while is_functorch_wrapped_tensor(tensor):
         stacked, inner = is_batchedtensor(tensor), get_unwrapped(tensor)
         tensor = inner.movedim(maybe_get_bdim(tensor), 0)[0] if stacked else inner
@@ -96,9 +96,9 @@ def unwrapped(tensor: Tensor) -> Tensor:
 
 
 def refuse_unread(name: str) -> EngineError:
-    """The error of a layer that is traced before anything was derived from its numbers for this dtype and device."""
+    """The error for a layer that is traced before facts were derived for this dtype and device."""
     return EngineError(
         "C2A203",
-        f"{name}: nothing was derived from its centres and sharpness before tracing, and a graph cannot do that",
+        f"{name}: no facts were derived from its centres and sharpness before tracing, and a graph cannot derive them",
         "Call the layer once on an image of this dtype and device before you compile or export it.",
     )

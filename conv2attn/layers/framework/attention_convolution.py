@@ -23,7 +23,7 @@ class BasisConvolution(nn.Module):
         terms: number of `P_k`.
         mixtures: H of a separable convolution, whose `M_k = sum_h coefficients[h, k] taps[h]` (Eq. 9); None for free
             `M_k`.
-        rank: `M_k` is a product through this many channels (Eq. 13); None for no such constraint.
+        rank: `M_k` is a product through this many channels (Eq. 13); None for no constraint.
         groups: diagonal blocks of each `M_k`, as in torch.nn.Conv2d.
     Raises:
         UsageError: groups that do not divide the channels or the rank (C2A007).
@@ -58,7 +58,7 @@ class BasisConvolution(nn.Module):
         if d_in % groups or d_out % groups or (rank or 0) % groups:
             raise UsageError(
                 "C2A007",
-                f"groups={groups} divides not all of d_in={d_in}, d_out={d_out}, rank={rank}",
+                f"groups={groups} does not divide all of d_in={d_in}, d_out={d_out}, rank={rank}",
                 "Pass groups that divide all three.",
             )
         self.terms, self.groups = terms, groups
@@ -69,7 +69,7 @@ class BasisConvolution(nn.Module):
         self.bias = nn.Parameter(torch.zeros(d_out)) if bias else None
 
     def basis(self, structure: Any, dimensions: int = 1) -> Basis:
-        """The layer on one structure, a family of operators on grids of so many dimensions.
+        """The layer on one structure: a family of operators on grids of this many dimensions.
 
         Raises:
             UsageError: the structure has another number of terms (C2A122).
@@ -77,7 +77,7 @@ class BasisConvolution(nn.Module):
         if terms(structure) != self.terms:
             raise UsageError(
                 "C2A122",
-                f"a structure of {terms(structure)} terms, where the layer has {self.terms}",
+                f"a structure of {terms(structure)} terms for a layer of {self.terms}",
                 "Pass a structure of that many terms.",
             )
         family = structure if self.coefficients is None else Combination(self.coefficients, structure)
@@ -89,7 +89,7 @@ class BasisConvolution(nn.Module):
 
 
 def uniform(shape: tuple[int, ...], fan: int) -> nn.Parameter:
-    """A parameter with variance 1 / (3 fan), as torch.nn.Linear and convolutions start from."""
+    """A uniform parameter with variance 1 / (3 fan), as in the initialisation of torch.nn.Linear and convolutions."""
     bound = 1 / math.sqrt(max(fan, 1))
     return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
 
@@ -99,18 +99,19 @@ Join = Literal["sum", "mean", "concatenation"]
 
 @final
 class AttentionConvolution(nn.Module):
-    """`y = sum_k a_k(x, z) x M_k^T + b` with a mechanism a; self-attention where z is x.
+    """`y = sum_k a_k(x, z) x M_k^T + b` with a mechanism a; self-attention if z is x.
 
-    `M_k = output_k value_k` (Eq. 13). Further heads may have a basis that is given, not computed (Sec. 3.3, end).
+    `M_k = output_k value_k` (Eq. 13). Further heads may have a fixed basis that is an argument (Sec. 3.3, end).
 
     Args:
-        mechanism: gives the weights of all heads; its last step is usually a softmax.
+        mechanism: computes the weights of all heads; its last step is usually a softmax.
         value: (heads, d_head, d_in).
         output: (heads, d_out, d_head), or None for the identity: the heads are added up.
         bias: (d_out), or None.
-        join: of heads without `output`: their sum, their mean, or all of them side by side, d_out = heads * d_head.
-        of_values: the mechanism reads `value x` of its own head, as in graph attention networks, and not x.
-        given: the heads with a given basis.
+        join: how heads without `output` are joined: their sum, their mean, or their concatenation, d_out = heads *
+            d_head.
+        of_values: the mechanism reads `value x` of its own head, as in graph attention networks, instead of x.
+        given: the heads whose basis is an argument of each call.
     Examples:
         >>> import conv2attn, torch
         >>> attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
@@ -134,8 +135,8 @@ class AttentionConvolution(nn.Module):
         if join not in ("sum", "mean", "concatenation") or (output is not None and join != "sum"):
             raise UsageError(
                 "C2A002",
-                f"join={join!r} is none of sum, mean, concatenation, or is not that of an output",
-                "Pass join='sum', 'mean' or 'concatenation', and an output for the last.",
+                f"join={join!r} is not sum, mean or concatenation, or not sum with an output",
+                "Pass join='sum', 'mean' or 'concatenation'; with an output, 'sum'.",
             )
         self.mechanism, self.value, self.output = mechanism, nn.Parameter(value), as_parameter(output)
         self.bias, self.join, self.of_values, self.given = as_parameter(bias), join, of_values, given
@@ -145,7 +146,7 @@ class AttentionConvolution(nn.Module):
         return self.attend(image, other, mask)[0]
 
     def basis(self, image: Tensor, other: Tensor | None = None, mask: Tensor | Pattern | None = None) -> Basis:
-        """The layer on one image, with the heads that are not given: linear once its attention is known."""
+        """The layer on one image, without the `given` heads; with its attention fixed, the layer is linear."""
         if len(image) != 1:
             raise UsageError(
                 "C2A120",
@@ -168,11 +169,11 @@ class AttentionConvolution(nn.Module):
         mask: Tensor | Pattern | None = None,
         structure: Any = None,
     ) -> Tensor:
-        """`image` (batch, d_in, *sides) read by the tokens of `other`, by default by its own: (batch, d_out, *queries).
+        """`image` (batch, d_in, *sides) read by queries from `other`, by default from itself: (batch, d_out, *queries).
 
         Args:
-            mask: in the log domain, -inf where a query must not read a key, broadcast to (batch, heads, queries,
-                keys); or the only pairs there are, in which case nothing of the size queries x keys is formed.
+            mask: in the log domain, -inf where a query must not read a key, broadcast to (batch, heads, queries, keys);
+                or a pattern of the only pairs, in which case no tensor of the size queries x keys is formed.
             structure: the operators of the given heads.
         """
         weights, values, pairs = self.attend(image, other, mask)
@@ -195,7 +196,7 @@ class AttentionConvolution(nn.Module):
         if image.shape[1] != self.value.shape[2]:
             raise UsageError(
                 "C2A120",
-                f"an image of {image.shape[1]} channels, where heads read {self.value.shape[2]}",
+                f"an image of {image.shape[1]} channels for heads that read {self.value.shape[2]}",
                 "Pass an image with that many channels.",
             )
         reader = image if other is None else other
@@ -217,7 +218,7 @@ class AttentionConvolution(nn.Module):
 
 
 def require_scores(mask: Tensor, shape: tuple[int, ...]) -> None:
-    """Refuse a mask of booleans, which libraries read either way, and one that does not broadcast to `shape`.
+    """Refuses a boolean mask, whose meaning differs between libraries, and one that does not broadcast to `shape`.
 
     Raises:
         UsageError: the mask cannot be added to scores (C2A122).
@@ -227,6 +228,6 @@ def require_scores(mask: Tensor, shape: tuple[int, ...]) -> None:
         tensor = f"{mask.dtype} {tuple(mask.shape)}"
         raise UsageError(
             "C2A122",
-            f"a mask is added to scores {shape}, -inf where nothing is read, and is not {tensor}",
+            f"a mask is added to scores {shape}, with -inf at unread keys, but this is {tensor}",
             "Pass a mask that broadcasts to the scores.",
         )

@@ -1,4 +1,4 @@
-"""Whether two linear layers are one map at given sides, and whether given operators express a layer: exactly."""
+"""Decides exactly whether two linear layers are one map at given sides, and whether given operators express a layer."""
 
 import math
 from collections.abc import Sequence
@@ -25,15 +25,15 @@ UNIT_ROUNDOFF, SMALLEST = 2.0**-53, 2.0**-1074
 
 
 def check_no_hooks(layer: Any) -> None:
-    """Refuses a layer with hooks, which may change what it takes and returns.
+    """Refuses a layer with hooks, which may change its input and output.
 
     Raises:
-        UnsupportedError: it has hooks (C2A106).
+        UnsupportedError: the layer has hooks (C2A106).
     """
     modules = [*layer.modules()] if isinstance(layer, nn.Module) else []
     on_all = bool(modules and has_any_global_hook())
     if on_all or any(module._forward_hooks or module._forward_pre_hooks for module in modules):
-        reason = f"{type(layer).__name__} has hooks, and what they do is not among its parameters"
+        reason = f"{type(layer).__name__} has hooks, whose effect is not in its parameters"
         raise UnsupportedError("C2A106", reason, "Remove them, or compare whole networks with certify.")
 
 
@@ -43,11 +43,11 @@ class MapComparison:
     """Two layers as maps of inputs within [-1, 1], in exact arithmetic.
 
     Args:
-        tolerance: the difference that was asked for.
-        error: no output differs by more, for any such input; at most the tolerance unless an output differs by more
-            than that.
-        floor: some output differs by as much as this, for some such input; -inf where a number is not finite.
-        sides: of the inputs.
+        tolerance: the allowed difference.
+        error: upper bound on the difference of any output for any such input; at most the tolerance unless an output
+            exceeds that.
+        floor: some output differs by at least this for some such input; -inf if a number is not finite.
+        sides: sides of the inputs.
     """
 
     tolerance: float
@@ -57,27 +57,28 @@ class MapComparison:
 
     @property
     def verdict(self) -> Verdict:
-        """Holds where the outputs differ by at most the tolerance; undecided where a number is not finite."""
+        """Holds if the outputs differ by at most the tolerance; undecided if a number is not finite."""
         if self.error <= self.tolerance:
             return Verdict.HOLDS
         return Verdict.REFUTED if self.floor >= self.tolerance else Verdict.UNDECIDED
 
     @property
     def strength(self) -> Strength:
-        """Proved where the maps are found equal, otherwise bounded."""
+        """Proved if the maps are equal, otherwise bounded."""
         return Strength.BOUNDED if self.error else Strength.PROVED
 
 
 def compare(first: Any, second: Any, sides: Sides, tolerance: float = 0.0) -> MapComparison:
     """Compares all outputs of two layers, or of two bases, on inputs with these sides.
 
-    Operators, factors of weights and biases count as the numbers that they are in float64; products of factors are
-    exact. An output is furthest off at the input with the signs of its row. Rows that bounds in float64 leave open are
-    summed in integers, so that the verdict is undecided only where a number is not finite.
+    Operators, factors of weights and biases are taken as exact float64 numbers; products of factors are exact. An
+    output differs most at the input with the signs of its row. Rows that float64 bounds leave open are summed in
+    integers, so the verdict is undecided only if a number is not finite.
 
     Raises:
         UnsupportedError: `as_basis` does not read a layer (C2A101), or a layer has hooks (C2A106).
-        UsageError: the layers have other channels or queries (C2A120), or the tolerance is no number >= 0 (C2A001).
+        UsageError: the layers have different channels or queries (C2A120), or the tolerance is not a number >= 0
+            (C2A001).
     Examples:
         >>> import conv2attn, torch
         >>> conv = torch.nn.Conv2d(3, 4, 3)
@@ -140,7 +141,7 @@ class ExactDifference:
         return not len(self.taps) and torch.equal(self.biases[0], self.biases[1])
 
     def in_float(self) -> Tensor:
-        """The channel matrices, each entry rounded once to float64; inf where it is too large."""
+        """The channel matrices, each entry rounded once to float64; inf if it is too large."""
         rounded = [as_float(number, 1 << self.shift) for number in self.taps.flat]
         return torch.tensor(rounded, dtype=torch.float64).reshape(self.taps.shape)
 
@@ -162,8 +163,8 @@ def exact_difference(
     sums: dict[bytes, tuple[Tensor, Any]] = {}
     for sign, family, (taps, exponent) in zip((1, -1), operators, parts, strict=True):
         for operator, tap in zip(family + 0.0, taps * (sign << shift - exponent), strict=True):
-            # By bits: equal operators of both layers meet in one term, whose taps cancel exactly. + 0.0 gives zeros of
-            # either sign the same bits.
+            # Operators are compared by bits: equal operators of both layers share one term, whose taps cancel exactly.
+            # + 0.0 gives zeros of either sign the same bits.
             name = operator.numpy().tobytes()
             sums[name] = operator, sums[name][1] + tap if name in sums else tap
     nonzero = [(operator, tap) for operator, tap in sums.values() if operator.any() and tap.any()]
@@ -189,7 +190,7 @@ def channel_matrices(weights: Weights) -> tuple[Any, int]:
 
 
 def as_float(number: Fraction | int, divisor: int = 1) -> float:
-    """`number / divisor`, rounded to nearest; inf where it is too large."""
+    """`number / divisor`, rounded to nearest; inf if it is too large."""
     try:
         return float(number / divisor)
     except OverflowError:
@@ -200,8 +201,8 @@ def row_bounds(gap: ExactDifference) -> tuple[Tensor, Tensor]:
     """Bounds from below and above on the sum of absolute entries in each row of the map, (d_out, queries)."""
     operators, taps, bias = gap.operators, gap.in_float(), (gap.biases[0] - gap.biases[1]).abs()
     count = taps.shape[0] + taps.shape[2] * operators.shape[2]
-    # Each entry is a sum of products over the terms, each row a sum of absolute entries: whatever the order, a number
-    # passes through at most `count` sums; a few more roundings are of taps, biases and the bound.
+    # Each entry is a sum of products over the terms, each row a sum of absolute entries. In any order, a number passes
+    # through at most `count` sums; a few more roundings are for taps, biases and the bound.
     slack = gamma(count + 6, UNIT_ROUNDOFF)
     underflow = SMALLEST * count * (1 + operators.abs().sum().item())
     ends = []
@@ -223,10 +224,10 @@ class Expansion:
 
     Args:
         exists: whether there are such `M_k`, decided in rational arithmetic.
-        basis: the operators with these `M_k`, each rounded once to float64; where there are none, with the nearest in
-            least squares.
+        basis: the operators with these `M_k`, each rounded once to float64; if there are none, with the least-squares
+            ones.
         unique: whether no other `M_k` give the same map: the operators are linearly independent.
-        comparison: the layer beside `basis`; what rounding the `M_k` costs is its `error`.
+        comparison: the layer compared with `basis`; its `error` is due to rounding the `M_k`.
     """
 
     exists: bool
@@ -236,15 +237,15 @@ class Expansion:
 
     @property
     def verdict(self) -> Verdict:
-        """Holds where such `M_k` exist, refuted where there are none."""
+        """Holds if such `M_k` exist, refuted otherwise."""
         return Verdict.HOLDS if self.exists else Verdict.REFUTED
 
 
 def expand(layer: Any, operators: Operator, sides: Sides) -> Expansion:
-    """The `M_k` with which `layer` is `sum_k P_k x M_k^T + b` for these `P_k`, or that there are none.
+    """The `M_k` with which `layer` is `sum_k P_k x M_k^T + b` for these `P_k`, if they exist.
 
-    Operators and weights count as the numbers that they are in float64. If the operators are a basis of all matrices
-    (queries, keys), there is exactly one choice for every layer.
+    Operators and weights are taken as exact float64 numbers. If the operators are a basis of all matrices (queries,
+    keys), there is exactly one choice for every layer.
 
     Raises:
         UnsupportedError: `as_basis` does not read the layer (C2A101), or it has hooks (C2A106).
@@ -304,7 +305,7 @@ def rational(numbers: Any) -> fmpq_mat:
 
 
 def solution(rows: fmpq_mat, target: fmpq_mat) -> fmpq_mat | None:
-    """C with `C rows = target`, for independent rows; None where there is none."""
+    """C with `C rows = target`, for independent rows; None if there is none."""
     columns = pivots(rows)
     square = fmpq_mat(len(columns), len(columns), [rows[r, c] for r in range(rows.nrows()) for c in columns])
     wanted = fmpq_mat(target.nrows(), len(columns), [target[r, c] for r in range(target.nrows()) for c in columns])

@@ -34,14 +34,14 @@ def as_graph(source: Any) -> Graph:
     """A `Graph` from a graph, an edge_index (its largest node is the last), or data of torch_geometric.
 
     Raises:
-        UsageError: it is another layer (C2A006).
+        UsageError: the source is not a graph (C2A006).
         GeometryError: edges, weights and nodes do not fit together (C2A122).
     """
     if isinstance(source, Graph):
         return source
     edges = source if isinstance(source, Tensor) else getattr(source, "edge_index", None)
     if not isinstance(edges, Tensor):
-        reason = f"{type(source).__name__} is no graph" if source is not None else "a graph layer is read on a graph"
+        reason = f"{type(source).__name__} is not a graph" if source is not None else "a graph layer needs a graph"
         raise UsageError(
             "C2A006", reason, "Pass a Graph, an edge_index, or data of torch_geometric: as_basis(layer, graph)."
         )
@@ -85,7 +85,7 @@ def with_loops(graph: Graph, loop: float) -> Sparse:
 
 @graph_rule
 def _(layer: GCNConv, graph: Graph) -> Basis:
-    """`improved` loops weigh 2 on weighted graphs only: without edge weights torch_geometric lets them weigh 1."""
+    """`improved` loops have weight 2 only on weighted graphs, as in torch_geometric, and otherwise weight 1."""
     require_plain(layer)
     heavy = layer.improved and graph.weights is not None
     graph = typed(graph, layer.lin.weight)
@@ -137,13 +137,13 @@ def _(layer: RGCNConv, graph: Graph, kinds: Tensor) -> Basis:
 
 @graph_rule
 def _(layer: GATConv, graph: Graph, features: Tensor) -> Basis:
-    """On these features (nodes, channels): its attention depends on them."""
+    """The layer at these features (nodes, channels), on which its attention depends."""
     return from_torch(layer).basis(features.mT[None], mask=pattern_of(graph, layer.add_self_loops))
 
 
 @from_torch.register
 def _(layer: GATConv) -> AttentionConvolution:
-    """Called with `mask=pattern_of(graph, layer.add_self_loops)`; dropout is not taken over."""
+    """Called with `mask=pattern_of(graph, layer.add_self_loops)`; dropout is not copied."""
     require_plain(layer, unsupported=layer.edge_dim is not None or layer.res is not None or layer.lin is None)
     mechanism = BiAffine(from_key=layer.att_src.detach()[0].clone(), from_query=layer.att_dst.detach()[0].clone())
     value = layer.lin.weight.detach().clone().unflatten(0, (layer.heads, -1))

@@ -1,4 +1,4 @@
-"""Attention mechanisms: scores of pairs of tokens that add, multiply and normalise (Andreoli 2019, Defs. 4 and 6)."""
+"""Attention mechanisms: scores of token pairs, combined by sums, products and softmax (Andreoli 2019, Defs. 4, 6)."""
 
 import math
 from typing import final
@@ -24,13 +24,13 @@ class Mechanism(nn.Module):
         return Both(self, other, product=True)
 
     def leaky_relu(self, slope: float = 0.2) -> "Mechanism":
-        """Each score, times `slope` where it is negative."""
+        """Each score, multiplied by `slope` if it is negative."""
         return LeakyReLU(self, slope)
 
     def softmax(self, over: Over = "keys") -> "Mechanism":
         """Normalised over the keys of a query (the paper's columns), the queries of a key, or the heads.
 
-        Masks are added before, in the log domain; where all is masked the result is 0.
+        Masks are added to the scores, in the log domain; if all are masked, the result is 0.
         """
         return Normalised(self, over)
 
@@ -40,9 +40,9 @@ class BiAffine(Mechanism):
     """`x^T bilinear z + from_key . x + from_query . z + constant` for key x and query z, in each head (Def. 6).
 
     Args:
-        bilinear: Lambda, (heads, d, d'), or None, as all others.
+        bilinear: Lambda, (heads, d, d'); this and the other terms may be None.
         from_key: lambda, (heads, d).
-        from_query: lambda', (heads, d'); a softmax over keys right behind cancels it and `constant`.
+        from_query: lambda', (heads, d'); cancels, like `constant`, if a softmax over keys follows directly.
         constant: xi, (heads).
     """
 
@@ -71,7 +71,7 @@ class BiAffine(Mechanism):
         if not parts:
             raise UnsupportedError(
                 "C2A110",
-                "a bi-affine mechanism without any of its four terms scores nothing",
+                "a bi-affine mechanism without any of its four terms has no scores",
                 "Pass at least one of its four terms.",
             )
         return sum(parts[1:], parts[0])
@@ -113,7 +113,7 @@ class Quadratic(Mechanism):
         if isinstance(pairs, Edges) or pairs.sides != pairs.queries:
             raise UnsupportedError(
                 "C2A110",
-                "quadratic positions score all pairs of one grid, and no other pairs",
+                "quadratic positions score only all pairs of one grid",
                 "Pass tokens of one grid.",
             )
         grid = AttentionGrid(pairs.sides, Sites.everywhere(len(pairs.sides)))
@@ -159,5 +159,5 @@ class Normalised(Mechanism):
 
 
 def as_parameter(tensor: Tensor | None) -> nn.Parameter | None:
-    """A parameter, or None."""
+    """A tensor as a parameter, or None."""
     return None if tensor is None else nn.Parameter(tensor)

@@ -1,4 +1,4 @@
-"""Which pairs of a query and a key attention scores: all of them, or those of a graph."""
+"""The (query, key) pairs that attention scores: all of them, or those of a graph."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class AllPairs:
     """All pairs, in scores (batch, heads, queries, keys).
 
     Args:
-        sides: of the grid of the keys.
+        sides: sides of the grid of the keys.
         queries: sides of the grid of the queries.
         mask: in the log domain, added to scores; broadcasts to (batch, heads, queries, keys). None for no mask.
     """
@@ -30,11 +30,11 @@ class AllPairs:
     mask: Tensor | None = None
 
     def of_keys(self, numbers: Tensor) -> Tensor:
-        """A number of each key, (batch, heads, keys), at the pairs."""
+        """One number per key, (batch, heads, keys), copied to the pairs."""
         return numbers[..., None, :].expand(-1, -1, math.prod(self.queries), -1)
 
     def of_queries(self, numbers: Tensor) -> Tensor:
-        """A number of each query, (batch, heads, queries), at the pairs."""
+        """One number per query, (batch, heads, queries), copied to the pairs."""
         return numbers[..., :, None].expand(-1, -1, -1, math.prod(self.sides))
 
     def products(self, query_vectors: Tensor, key_vectors: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class AllPairs:
         return query_vectors @ key_vectors.mT
 
     def softmax(self, scores: Tensor, over: Over) -> Tensor:
-        """The softmax of masked scores; zeros where all are masked."""
+        """The softmax of masked scores; zeros if all are masked."""
         axis = {"keys": -1, "queries": -2, "heads": 1}[over]
         if self.mask is None:
             return torch.softmax(scores, axis)
@@ -56,7 +56,7 @@ class AllPairs:
         return weights if self.mask is None else weights.masked_fill(self.mask == -torch.inf, 0)
 
     def mix(self, weights: Tensor, values: Tensor) -> Tensor:
-        """`sum_k weights[q, k] values[k]` of values (batch, heads, keys, d); keys that nothing reads may be NaN."""
+        """`sum_k weights[q, k] values[k]` of values (batch, heads, keys, d); keys that no query reads may be NaN."""
         if self.mask is not None:
             unread = (self.mask == -torch.inf).expand_as(weights).all(-2)
             values = values.masked_fill(unread[..., None], 0)
@@ -76,11 +76,11 @@ class Edges:
     queries: Sides
 
     def of_keys(self, numbers: Tensor) -> Tensor:
-        """A number of each key, (batch, heads, keys), at the pairs."""
+        """One number per key, (batch, heads, keys), copied to the pairs."""
         return as_rows(spread(self.pattern, as_columns(numbers), "keys"), numbers.shape[:-1])
 
     def of_queries(self, numbers: Tensor) -> Tensor:
-        """A number of each query, (batch, heads, queries), at the pairs."""
+        """One number per query, (batch, heads, queries), copied to the pairs."""
         return as_rows(spread(self.pattern, as_columns(numbers), "queries"), numbers.shape[:-1])
 
     @disable_dynamo  # it cannot trace torch's sparse products; imported at the first such product
@@ -115,7 +115,7 @@ class Edges:
 
 
 def stack_or_empty(parts: list[Tensor], like: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """`parts` as one tensor; (0, *shape) where the batch is empty."""
+    """`parts` as one tensor; (0, *shape) if the batch is empty."""
     return torch.stack(parts) if parts else like.new_zeros(0, *shape)
 
 
@@ -133,13 +133,13 @@ Side = Literal["queries", "keys"]
 
 
 def spread(pattern: Pattern, tokens: Tensor, side: Side) -> Tensor:
-    """The row of its query, or of its key, for each pair: (pairs, width) of tokens (queries or keys, width)."""
+    """For each pair, the row of its query or key: (pairs, width) from tokens (queries or keys, width)."""
     result: Tensor = Spread.apply(tokens, pattern, side)
     return result
 
 
 def collect(pattern: Pattern, numbers: Tensor, side: Side) -> Tensor:
-    """The sum over the pairs of each query, or of each key: (queries or keys, width) of numbers (pairs, width)."""
+    """For each query or key, the sum over its pairs: (queries or keys, width) from numbers (pairs, width)."""
     result: Tensor = Collect.apply(numbers, pattern, side)
     return result
 
@@ -151,7 +151,7 @@ def softmax_over(pattern: Pattern, scores: Tensor, side: Side) -> Tensor:
     """
     index = pattern.queries if side == "queries" else pattern.keys
     count = pattern.shape[0] if side == "queries" else pattern.shape[1]
-    # The largest score keeps exp within range. A softmax does not change with it, so it has no gradient.
+    # The largest score keeps exp within range. The softmax does not depend on it, so it has no gradient.
     largest = scores.new_full((count, scores.shape[1]), -torch.inf)
     largest = largest.scatter_reduce(0, index[:, None].expand_as(scores), scores.detach(), "amax")
     grown = (scores - spread(pattern, largest.masked_fill(largest == -torch.inf, 0), side)).exp()
@@ -183,7 +183,7 @@ class Collect(torch.autograd.Function):
         else:
             back, order = pattern.transposed
             starts = back.starts
-        # With two threads and more, torch 2.13 refuses rows of no numbers, as of a batch without images.
+        # With two or more threads, torch 2.13 refuses rows of length zero, as for an empty batch.
         if not numbers.numel():
             return numbers.new_zeros(len(starts) - 1, numbers.shape[1])
         return F.embedding_bag(order, numbers.contiguous(), starts, mode="sum", include_last_offset=True)

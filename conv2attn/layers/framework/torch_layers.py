@@ -19,8 +19,8 @@ def from_torch(attention: object) -> AttentionConvolution:
     """Reads an attention layer of a library as an attention convolution, with parameters of its own.
 
     Raises:
-        UnsupportedError: no rule reads this kind of layer, or an option of it (C2A101), or a part of it has hooks or
-            code of its own (C2A106).
+        UnsupportedError: no rule reads this kind of layer or one of its options (C2A101), or a part has hooks or custom
+            code (C2A106).
     Examples:
         >>> import conv2attn, torch
         >>> attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
@@ -38,9 +38,9 @@ def from_torch(attention: object) -> AttentionConvolution:
 def _(attention: nn.MultiheadAttention) -> AttentionConvolution:
     """The bias of the values passes through rows that sum to 1 into the bias of the layer (Andreoli 2019, Eq. 13).
 
-    Queries that may read nothing give that bias here, and NaN in torch. Dropout is not taken over. With `kdim` and
-    `vdim` the layer reads an image of keys for the tokens of another; where they differ, the channels of the keys
-    stand before those of the values.
+    Queries that may read no key return that bias here, and NaN in torch. Dropout is not copied. With `kdim` and `vdim`
+    keys and values come from another image than queries; if they differ, the channels of the keys precede those of the
+    values.
     """
     if attention.bias_k is not None or attention.add_zero_attn:
         raise UnsupportedError(
@@ -62,7 +62,7 @@ def _(attention: nn.MultiheadAttention) -> AttentionConvolution:
 
 
 def projections(attention: nn.MultiheadAttention) -> Sequence[Tensor]:
-    """The weights of queries, keys and values; keys and values of different widths read one image of both."""
+    """The weights of queries, keys and values; if widths differ, keys and values read one image with both channels."""
     if attention.in_proj_weight is not None:
         return attention.in_proj_weight.chunk(3)
     query, key, value = attention.q_proj_weight, attention.k_proj_weight, attention.v_proj_weight
@@ -73,10 +73,11 @@ def projections(attention: nn.MultiheadAttention) -> Sequence[Tensor]:
 
 @singledispatch
 def to_torch(layer: object) -> nn.Module:
-    """Writes a layer of the framework as one of torch.nn, with parameters of its own.
+    """Converts a layer of the framework to one of torch.nn, with parameters of its own.
 
     An attention convolution becomes a MultiheadAttention that takes (batch, token, channel). The basis of a grid
-    convolution becomes an nn.Conv, and one of mixtures of shifts a depthwise convolution and a pointwise one behind.
+    convolution becomes an nn.Conv, and one with mixtures of shifts becomes a depthwise convolution followed by a
+    pointwise one.
 
     Raises:
         UnsupportedError: torch.nn has no such layer (C2A101, C2A110).
@@ -85,9 +86,7 @@ def to_torch(layer: object) -> nn.Module:
         >>> conv2attn.to_torch(conv2attn.as_basis(torch.nn.Conv2d(3, 4, 3)))
         Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1))
     """
-    raise UnsupportedError(
-        "C2A110", f"{type(layer).__name__} is no layer that torch.nn has", "Pass MultiheadAttention."
-    )
+    raise UnsupportedError("C2A110", f"{type(layer).__name__} is not a layer of torch.nn", "Pass MultiheadAttention.")
 
 
 @to_torch.register
@@ -98,7 +97,7 @@ def _(layer: AttentionConvolution) -> nn.MultiheadAttention:
     if not isinstance(scored, DotProduct) or layer.output is None or layer.given is not None or layer.of_values:
         raise UnsupportedError(
             "C2A110",
-            "MultiheadAttention is a softmax of dot products with an output, no more",
+            "MultiheadAttention is only a softmax of dot products with an output",
             "Pass a mechanism of dot products with a softmax.",
         )
     heads, size, channels = layer.value.shape
@@ -106,7 +105,7 @@ def _(layer: AttentionConvolution) -> nn.MultiheadAttention:
         shape = f"{heads} heads of size {size} from {channels} to {layer.output.shape[1]} channels"
         raise UnsupportedError(
             "C2A110",
-            f"a MultiheadAttention has heads that tile its channels, and not {shape}",
+            f"a MultiheadAttention has heads that tile its channels, not {shape}",
             "Pass values and outputs of heads that share the channels evenly.",
         )
     biased = not (layer.bias is None and scored.query_bias is None and scored.key_bias is None)
@@ -125,5 +124,5 @@ def _(layer: AttentionConvolution) -> nn.MultiheadAttention:
 
 
 def copy_or_zero(target: Tensor, source: Tensor | None) -> None:
-    """Fill `target` with `source`, or with zeros."""
+    """Fills `target` with `source`, or with zeros."""
     target.zero_() if source is None else target.copy_(source)

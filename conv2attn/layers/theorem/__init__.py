@@ -1,4 +1,4 @@
-"""Theorem 1 of Cordonnier et al. 2020, as a program: any convolution as a multi-head self-attention."""
+"""Theorem 1 of Cordonnier et al. 2020, as a program: any convolution becomes a multi-head self-attention."""
 
 from conv2attn.layers.framework import to_torch
 from conv2attn.layers.theorem.construction import attention_for

@@ -1,4 +1,4 @@
-"""Theorem 1's construction: one quadratic head a tap, centred on the tap's offset and sharp enough to be one-hot."""
+"""Theorem 1's construction: one quadratic head per tap, centred on the tap's offset and sharp enough to be one-hot."""
 
 import math
 from functools import partial
@@ -18,7 +18,7 @@ from conv2attn.layers.theorem.convolution import Convolution
 from conv2attn.theory.basis import FAMILIES, Weights
 from conv2attn.theory.bounds import auto_alpha
 
-MOST_KEY_WIDTH = 32  # chosen: wide enough to compare tokens
+MOST_KEY_WIDTH = 32  # chosen: wide enough to distinguish tokens
 AUTO = {dtype: auto_alpha(name) for dtype, name in FORMAT_NAMES.items()}
 SHARE_OF_KEY_WIDTH = 4  # chosen: keys a quarter as wide as the tokens add little to the products of a step
 
@@ -40,8 +40,8 @@ def attention_for(
     Args:
         alpha: sharpness of all heads, or "auto": a power of two at which attention is one-hot in the weight's dtype.
         encoding: "quadratic" (d_position = axes + 1) or "enumerated" (d_position = 2).
-        d_head: width of a head; by default min(d_in, d_out), which always serves. At another width the layer holds
-            `value` and `output`, padded with zeros, in place of the weight.
+        d_head: width of a head; by default min(d_in, d_out), which is always enough. At another width the layer has
+            `value` and `output`, padded with zeros, instead of the weight.
         stride_by: "queries" or "pooling".
         trainable: let gradients reach centres and sharpness: about 7e-4 of the others' at alpha = 5, 1e-5 at 10, 1e-20
             at 46, exactly 0 where attention is one-hot.
@@ -79,10 +79,10 @@ def heads_for(
     content: str,
     **factors_present: Any,
 ) -> MultiHeadSelfAttention:
-    """The attention with a head at each tap of `convolution`, in its geometry, without its weights, which are on meta.
+    """The attention with a head at each tap of `convolution`, with its geometry; weights are on the meta device.
 
     Args:
-        factors_present: which weights the layer holds: arguments of `MultiHeadSelfAttention`.
+        factors_present: which weights the layer has: arguments of `MultiHeadSelfAttention`.
     Raises:
         AlphaError, UsageError: as `attention_for`.
     """
@@ -122,7 +122,7 @@ def sharpness_for(alpha: float | str, dtype: torch.dtype) -> float:
     """`alpha` checked, or the power of two that is one-hot in `dtype`.
 
     Raises:
-        AlphaError: it is not positive and finite, also once stored (C2A130).
+        AlphaError: `alpha`, or its stored value, is not positive and finite (C2A130).
     """
     if isinstance(alpha, str) and alpha == "auto":
         return AUTO[dtype]
@@ -141,7 +141,7 @@ def sharpness_for(alpha: float | str, dtype: torch.dtype) -> float:
 
 
 def position_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of centres and sharpness for weights of `dtype`: never less than float32."""
+    """The dtype of centres and sharpness for weights of `dtype`: at least float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
@@ -149,7 +149,8 @@ def head_width(convolution: Convolution, d_head: int | None) -> int:
     """Width of a head within a group.
 
     Raises:
-        HeadSizeError: too small for this convolution, with the channels that it could express (C2A105).
+        HeadSizeError: `d_head` is too small for this convolution; the message names the channels that it could express
+            (C2A105).
     """
     groups = convolution.groups
     needed = min(convolution.d_in, convolution.d_out) // groups

@@ -1,4 +1,4 @@
-"""A convolution as data: taps at integer offsets, queries at strided sites, padding in front, and a bias."""
+"""A convolution as data: taps at integer offsets, queries at strided sites, padding, and a bias."""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ CONVOLUTION_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float1
 class Convolution:
     """A cross-correlation: `weight` (d_out, d_in / groups, *kernel_size) over the padded image, as PyTorch computes it.
 
-    Transposed convolutions are the same over the zero-stuffed image, with their taps flipped.
+    A transposed convolution is a convolution of the zero-stuffed image with flipped taps.
     """
 
     weight: Tensor
@@ -52,7 +52,7 @@ class Convolution:
 
     @property
     def sites(self) -> Sites:
-        """Where the queries stand on the padded grid."""
+        """The sites of the queries on the padded grid."""
         return Sites.of_kernel(self.kernel_size, self.stride, self.dilation)
 
     @property
@@ -94,12 +94,12 @@ def _(layer: Stock) -> Basis:
 
 @as_basis.register
 def _(pair: nn.Sequential) -> Basis:
-    """A convolution with a pointwise one behind it, such as a depthwise separable pair: one convolution."""
+    """A convolution followed by a pointwise one, such as a depthwise separable pair, is one convolution."""
     last = read_convolution(pair[1]) if len(pair) == 2 else None
     if last is None or max(last.kernel_size + last.stride) > 1 or not last.padding.is_identity:
         raise UnsupportedError(
             "C2A101",
-            "only a convolution and a 1x1 convolution behind it are read as one basis",
+            "only a convolution followed by a 1x1 convolution is read as one basis",
             "Convert the layers one by one.",
         )
     first, matrix = as_basis(pair[0]), Weights(None, last.taps(), None, last.groups).dense()[0]
@@ -112,13 +112,13 @@ def _(pair: nn.Sequential) -> Basis:
 
 @as_basis.register
 def _(pool: nn.AvgPool1d | nn.AvgPool2d | nn.AvgPool3d, channels: int = 1) -> Basis:
-    """Average pooling of `channels` channels, each by itself: a convolution whose taps all are 1 / window."""
+    """Average pooling of `channels` channels: a depthwise convolution whose taps are all 1 / window."""
     axes = int(type(pool).__name__[-2])
     kernel_size, stride, padding = (per_axis(each, axes) for each in (pool.kernel_size, pool.stride, pool.padding))
     if pool.ceil_mode or (max(padding) > 0 and not pool.count_include_pad):
         raise UnsupportedError(
             "C2A101",
-            f"{type(pool).__name__} divides by other numbers at the border, so that it is no convolution",
+            f"{type(pool).__name__} divides by other numbers at the border, so it is not a convolution",
             "Build it without ceil_mode, and with count_include_pad=True or without padding.",
         )
     window = getattr(pool, "divisor_override", None) or math.prod(kernel_size)
@@ -140,8 +140,8 @@ def read_convolution(module: object) -> Convolution:
     """The convolution that a module computes.
 
     Raises:
-        UnsupportedError: it is not one (C2A101), is lazy (C2A103), has a dtype without a softmax (C2A102) or a forward
-            of its own (C2A106).
+        UnsupportedError: the module is not a convolution (C2A101), is lazy (C2A103), has a dtype without a softmax
+            (C2A102) or a custom forward (C2A106).
         UsageError: its padding mode is unknown (C2A104).
     """
     kind = f"{type(module).__module__}.{type(module).__qualname__}"
@@ -158,7 +158,7 @@ def _(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> Convolution:
     kernel_size = tuple(weight.shape[2:])
     stride, dilation = (per_axis(numbers, len(kernel_size)) for numbers in (module.stride, module.dilation))
     amounts = resolve_padding(module.padding, kernel_size, dilation, stride)
-    if module.padding_mode != "zeros":  # torch pads by what it was built with, last axis first
+    if module.padding_mode != "zeros":  # torch pads by its construction arguments, last axis first
         kept = module._reversed_padding_repeated_twice
         amounts = tuple(kept[-2::-2]), tuple(kept[::-2])
     return Convolution(weight, bias, stride, dilation, Padding(*amounts, module.padding_mode), module.groups)
@@ -200,7 +200,7 @@ def per_axis(numbers: int | Sequence[int], axes: int) -> Offset:
 def resolve_padding(
     padding: int | str | Sequence[int], kernel_size: Sequence[int], dilation: Sequence[int], stride: Sequence[int]
 ) -> tuple[Offset, Offset]:
-    """Amounts before and after each axis; "same" puts the odd one behind, as PyTorch does."""
+    """Amounts before and after each axis; "same" puts an odd pixel after the image, as PyTorch does."""
     if padding == "valid":
         return (0,) * len(kernel_size), (0,) * len(kernel_size)
     if padding == "same":
@@ -218,7 +218,7 @@ def resolve_padding(
 
 
 def checked_weight(module: nn.Module) -> Tensor:
-    """The weight that `module` computes with now.
+    """The present weight of `module`.
 
     Raises:
         UnsupportedError: as `read_convolution`.
@@ -233,9 +233,9 @@ def checked_weight(module: nn.Module) -> Tensor:
         raise UnsupportedError(
             "C2A106",
             f"{type(module).__name__} has a forward of its own",
-            "Pass example_input, so that the convolution that its forward really performs is seen and converted.",
+            "Pass example_input, so that the convolution in its forward is found and converted.",
         )
-    # torch's remove_parametrizations takes the weight of all copies of a layer, which share a class.
+    # torch's remove_parametrizations removes the weight of all copies of a layer, since they share a class.
     weight = getattr(module, "weight", None)
     if not isinstance(weight, Tensor):
         raise UnsupportedError("C2A103", f"{type(module).__name__} has no weight", "Give it its weight first.")
@@ -259,7 +259,7 @@ def check_plain(kind: str, weight: Tensor, bias: Tensor | None) -> None:
 
 
 def overrides_torch(kind_of_tensor: type) -> bool:
-    """Whether tensors of a class override torch's functions; those with which torch traces count as plain ones."""
+    """Whether tensors of a class override torch's functions; torch's own tracing classes count as plain."""
     names = ("__torch_function__", "__torch_dispatch__")
     defaults = (None, nn.Parameter.__torch_function__, Tensor.__torch_dispatch__)
     kinds = [each for each in kind_of_tensor.__mro__ if each not in (Tensor, nn.Parameter)]

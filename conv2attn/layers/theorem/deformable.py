@@ -1,7 +1,8 @@
 """Heads whose centre moves with the content: a deformable convolution as self-attention with the terms q.r + v.r.
 
 With `v.r = -alpha |delta - Delta|^2` and `q.r = 2 alpha o(x_q).delta`, for offsets `o(x) = W x + b` of the query's own
-channels, the score is `-alpha |delta - (Delta + o(x_q))|^2` and a term of the query alone, which the softmax drops.
+channels, the score is `-alpha |delta - (Delta + o(x_q))|^2` plus a term of the query alone, which cancels in the
+softmax.
 """
 
 import copy
@@ -23,27 +24,27 @@ from conv2attn.theory.basis import Padding, QuadraticSoftmax, Sites
 def deformable_as_attention(
     offsets: nn.Module, convolution: nn.Module, *, alpha: float | Literal["auto"] = "auto", trainable: bool = False
 ) -> MultiHeadSelfAttention | nn.Sequential:
-    """The self-attention that samples `convolution` where `offsets` says, at the nearest pixel.
+    """The self-attention that samples `convolution` at the pixels nearest to the positions given by `offsets`.
 
-    Tap t of the convolution reads, at output o, the pixel at its place plus the offset that `offsets` computes there:
-    channels 2t and 2t + 1 for two axes, as in torchvision.ops.deform_conv2d. Beyond the image it reads zero. Where all
-    offsets are whole numbers, it differs from the deformable convolution by at most the leak of Lemma 2 around the
-    moved centre, which "auto" makes 0 in the dtype. Between pixels attention is a Gaussian around the moved centre:
-    the nearest pixel for a large alpha, and not the bilinear mean of Dai et al.
+    Tap t of the convolution reads, at output o, the pixel at its place plus the offset computed there by `offsets`:
+    channels 2t and 2t + 1 for two axes, as in torchvision.ops.deform_conv2d. Beyond the image it reads zero. If all
+    offsets are integers, the attention differs from the deformable convolution by at most the leak of Lemma 2 around
+    the moved centre, which is 0 in the dtype for alpha "auto". Between pixels attention is a Gaussian around the moved
+    centre, which selects the nearest pixel for a large alpha, unlike the bilinear mean of Dai et al.
 
-    Offsets by a wider kernel are no function of the query's channels: a copy of their layer first writes them beside
-    the image as channels of their own, and the attention behind it reads them there.
+    Offsets by a kernel wider than 1x1 do not depend on the query's channels alone. Then a copy of their layer first
+    appends them to the image as channels, which the attention reads.
 
     Args:
-        offsets: a convolution from the input to `axes * taps` channels; 1x1 with the convolution's stride, or any that
-            keeps the sides of the image, where stride and groups of both are 1.
+        offsets: a convolution from the input to `axes * taps` channels; 1x1 with the convolution's stride, or any
+            convolution that keeps the sides of the image, if stride and groups of both are 1.
         convolution: weight, bias, and geometry; torch.nn.Conv2d, or another number of axes, or torchvision's
             DeformConv2d.
         alpha: sharpness of all heads, or "auto": a power of two at which attention is one-hot in the weight's dtype.
-        trainable: let gradients reach centres and sharpness too; those of the offsets are always trained.
+        trainable: let gradients reach centres and sharpness too; the offsets always train.
     Raises:
-        UnsupportedError: offsets of a wider kernel that has a stride, groups or other sides, or padding other than by
-            zeros and half a kernel, where queries do not stand on their output's pixel (C2A101).
+        UnsupportedError: offsets of a wider kernel that has a stride, groups or other sides, or padding other than
+            zeros by half a kernel, so that queries are not at their output's pixel (C2A101).
         UsageError: the channels do not fit (C2A007), or alpha is not positive and finite (C2A130).
     Examples:
         >>> import torch
@@ -75,7 +76,7 @@ def deformable_as_attention(
 
 @final
 class WithOffsets(nn.Module):
-    """An image, and what a layer computes of it as further channels."""
+    """Appends the offsets that a layer computes from an image to it as channels."""
 
     def __init__(self, offsets: nn.Module, axes: int):
         super().__init__()
@@ -89,7 +90,7 @@ class WithOffsets(nn.Module):
 def moving_heads(
     mover: Convolution, sampled: Convolution, alpha: float | Literal["auto"], trainable: bool
 ) -> MultiHeadSelfAttention:
-    """The attention whose heads, one a tap, are moved by a 1x1 convolution of the query's channels."""
+    """The attention with one head per tap, whose centres a 1x1 convolution of the query's channels moves."""
     axes, weight = len(sampled.kernel_size), sampled.weight
     centers = torch.tensor(sampled.offsets, device=weight.device, dtype=position_dtype(weight.dtype))
     sharpness = sharpness_for(alpha, weight.dtype)
@@ -119,12 +120,12 @@ def moving_heads(
 
 
 def is_function_of_channels(mover: Convolution) -> bool:
-    """Whether offsets follow from the channels of one pixel alone."""
+    """Whether offsets depend on the channels of one pixel alone."""
     return max(mover.kernel_size) == 1 and mover.padding.is_identity and mover.groups == 1
 
 
 def may_stand_beside(mover: Convolution, sampled: Convolution) -> bool:
-    """Whether offsets are an image of the same sides, and may be channels of it."""
+    """Whether offsets have the sides of the image, so that they may become channels of it."""
     spans = tuple(d * (k - 1) for d, k in zip(mover.dilation, mover.kernel_size, strict=True))
     around = tuple(b + a for b, a in zip(mover.padding.before, mover.padding.after, strict=True))
     plain = max(*mover.stride, *sampled.stride, sampled.groups, *mover.padding.spacing) == 1
@@ -132,13 +133,13 @@ def may_stand_beside(mover: Convolution, sampled: Convolution) -> bool:
 
 
 def is_deformable(module: nn.Module) -> bool:
-    """Whether it is torchvision's DeformConv2d, which need not be importable."""
+    """Whether a module is torchvision's DeformConv2d, without importing torchvision."""
     kind = type(module)
     return (kind.__module__, kind.__qualname__) == ("torchvision.ops.deform_conv", "DeformConv2d")
 
 
 def sampled_convolution(module: nn.Module) -> Convolution:
-    """The convolution of which a deformable one moves the taps: one of torch.nn, or torchvision's DeformConv2d.
+    """The convolution whose taps are moved, from a layer of torch.nn or torchvision's DeformConv2d.
 
     Raises:
         UnsupportedError, UsageError: as `read_convolution`.
@@ -161,7 +162,7 @@ def check_deformable(mover: Convolution, sampled: Convolution) -> None:
     if not is_function_of_channels(mover) and not may_stand_beside(mover, sampled):
         raise UnsupportedError(
             "C2A101",
-            f"offsets by a kernel of {mover.kernel_size} with stride {mover.stride} are not the image's channels",
+            f"offsets by a kernel of {mover.kernel_size} with stride {mover.stride} do not have the image's sides",
             "Let them keep the sides of the image, with a stride and groups of 1 in both layers.",
         )
     if (mover.d_in, mover.d_out) != (sampled.d_in, axes * taps) or mover.stride != sampled.stride:
@@ -175,6 +176,6 @@ def check_deformable(mover: Convolution, sampled: Convolution) -> None:
     if sampled.padding.mode != "zeros" or sampled.padding.before != stands.before or max(sampled.padding.spacing) > 1:
         raise UnsupportedError(
             "C2A101",
-            f"padding {sampled.padding.before} in front ({sampled.padding.mode}) is not zeros by half a kernel",
-            f"Use padding={stands.before} with zeros, so that each query stands on the pixel of its output.",
+            f"padding {sampled.padding.before} ({sampled.padding.mode}) is not zeros by half a kernel",
+            f"Use padding={stands.before} with zeros, so that each query is at the pixel of its output.",
         )

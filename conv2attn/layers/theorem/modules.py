@@ -1,4 +1,4 @@
-"""From a `Convolution` to the torch.nn module that computes it: the inverse of `theorem.read_convolution`."""
+"""Builds the torch.nn module of a `Convolution`: the inverse of `theorem.read_convolution`."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ TRANSPOSED_LAYERS: dict[int, Any] = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2
 
 @to_torch.register
 def _(basis: Basis) -> nn.Module:
-    """Shifts are a convolution; mixtures of shifts are a depthwise convolution and a pointwise one behind (Eq. 9)."""
+    """Shifts become a convolution; mixtures of shifts a depthwise convolution followed by a pointwise one (Eq. 9)."""
     operators, weights = basis.operators, basis.weights
     if isinstance(operators, Shift):
         return module_of(zero_padded(operators.offsets, basis))
@@ -39,16 +39,16 @@ def _(basis: Basis) -> nn.Module:
 
 
 def zero_padded(offsets: tuple[Offset, ...], basis: Basis) -> Convolution:
-    """`convolution_of`, where shifts read zeros beyond the padded grid.
+    """`convolution_of`, if shifts read zeros beyond the padded grid.
 
     Raises:
-        UnsupportedError: they reach beyond a padding that is not zeros (C2A101).
+        UnsupportedError: shifts reach beyond a padding that is not zeros (C2A101).
     """
     padding = replace(basis.padding, mode="zeros") if basis.padding.is_identity else basis.padding
     if padding.mode != "zeros" and not within_margins(basis.sites, offsets):
         raise UnsupportedError(
             "C2A101",
-            f"shifts that reach beyond {padding.mode} padding are no torch.nn convolution",
+            f"shifts that reach beyond {padding.mode} padding are not a torch.nn convolution",
             "Keep it as attention, or as a Basis.",
         )
     return convolution_of(offsets, replace(basis, padding=padding))
@@ -57,7 +57,7 @@ def zero_padded(offsets: tuple[Offset, ...], basis: Basis) -> Convolution:
 def convolution_of(offsets: Sequence[Offset], basis: Basis) -> Convolution:
     """The convolution whose taps are the channel matrices of `basis` at these offsets; equal offsets add up.
 
-    Its padding puts the first window of the kernel on the first site, and the last on the last.
+    Its padding aligns the first window of the kernel with the first site, and the last with the last.
     """
     kernel, steps, first = box_of(offsets)
     taps, padding, sites = basis.weights.taps().detach(), basis.padding, basis.sites
@@ -88,10 +88,10 @@ def box_of(offsets: Sequence[Offset]) -> tuple[Offset, Offset, Offset]:
 
 
 def module_of(convolution: Convolution) -> nn.Module:
-    """The module that computes it: nn.Conv1d/2d/3d or nn.ConvTranspose1d/2d/3d.
+    """The module of a convolution: nn.Conv1d/2d/3d or nn.ConvTranspose1d/2d/3d.
 
-    Padding that no convolution layer has, uneven or negative, is a layer of its own in front; an uneven end of a
-    transposed convolution is cropped by one behind.
+    Padding that no convolution layer supports, uneven or negative, becomes a separate layer before it; an uneven end of
+    a transposed convolution is cropped by a layer after it.
 
     Raises:
         UnsupportedError: a padding mode that torch lacks, or a zero-stuffed grid that is strided too, or padded further
@@ -128,7 +128,7 @@ def plain_layer(convolution: Convolution, padding: Offset | str, mode: str) -> n
 
 
 def transposed_layer(convolution: Convolution) -> nn.Module:
-    """A transposed convolution layer, whose output is cropped where its two ends differ by more than it can.
+    """A transposed convolution layer, with its output cropped if its two ends differ by more than the layer supports.
 
     Raises:
         UnsupportedError: as `module_of`.
@@ -181,7 +181,7 @@ def padding_layers(padding: Padding) -> list[nn.Module]:
 
 
 def torch_amounts(padding: Padding) -> list[int]:
-    """The amounts as torch takes them: last axis first, before and after."""
+    """The amounts in torch's order: last axis first, before and after."""
     return [x for pair in zip(reversed(padding.before), reversed(padding.after), strict=True) for x in pair]
 
 

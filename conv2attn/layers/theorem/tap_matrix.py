@@ -11,11 +11,11 @@ TapMatrix = NDArray[np.float64]
 
 
 def as_convolution(convolution: nn.Module | Convolution) -> Convolution:
-    """A convolution layer as what it computes.
+    """A convolution layer as a `Convolution`.
 
     Raises:
-        UnsupportedError: it is no convolution (C2A101).
-        UsageError: its weights are not finite (C2A408).
+        UnsupportedError: the layer is not a convolution (C2A101).
+        UsageError: weights are not finite (C2A408).
     """
     layer = convolution if isinstance(convolution, Convolution) else read_convolution(convolution)
     if not bool(layer.weight.isfinite().all()):
@@ -40,7 +40,8 @@ def combinations(matrix: TapMatrix, roundoff: float) -> TapMatrix:
     matrix = np.ldexp(matrix, -np.frexp(np.abs(matrix).max(initial=0.0))[1])
     if not matrix.any():
         return matrix[:, :0]
-    # Pivots take the longest column, then the one with the most left beside it, and so on: the diagonal of R falls.
+    # Pivoting takes the longest column, then the one with the longest remainder, and so on: the diagonal of R
+    # decreases.
     triangle, order = qr(matrix, mode="r", pivoting=True)
     lengths = np.abs(np.diag(triangle))
     columns = matrix[:, order[: int((lengths > 4 * len(matrix) * roundoff * lengths[0]).sum())]]

@@ -1,12 +1,12 @@
 """Theorem 1 over whole networks: every convolution of a copy becomes an equal multi-head self-attention.
 
-A layer becomes attention where it stands (`replacement.become`): the object, its parameters and everything that refers
-to them stay. Two things in a converted network do not show in its structure. A module that calls convolutions as
-functions has a `forward` of its own (`redirection.AttendedForward`): what a forward calls is known only while it runs,
-hooks are not called after a KeyboardInterrupt, and a wrapper would change names and classes. Inside such a module, the
-hooks `redirection.pause` and `resume` stand on convolutions that stay as they are. And the network has an attribute
-with what became of each convolution (`outcomes.remember`), which `conversion_of` reads, because copies, pickles and
-files have to keep it.
+A layer becomes attention in place (`replacement.become`): the object, its parameters and all references to them stay.
+Two parts of a converted network are not visible in its structure. First, a module that calls convolutions as functions
+has a replaced `forward` (`redirection.AttendedForward`): the calls of a forward are known only while it runs, hooks are
+not called after a KeyboardInterrupt, and a wrapper would change names and classes. Inside such a module, convolutions
+that stay convolutions have the hooks `redirection.pause` and `resume`. Second, the network has an attribute with the
+outcome for each convolution (`outcomes.remember`), which `conversion_of` reads, because copies, pickles and files have
+to keep it.
 """
 
 from conv2attn.networks.conversion.network import convert

@@ -1,4 +1,4 @@
-"""The weights of convolutions: those that something computes before each call, and those that cannot be read."""
+"""The weights of convolutions: those computed before each call, and those that cannot be read."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ REPARAMETRISATIONS = (WeightNorm, SpectralNorm, BasePruningMethod)
 
 @contextmanager
 def evaluated_weight(module: nn.Module) -> Iterator[None]:
-    """Within the block `module` has the weight of evaluation mode, in which spectral norms do not iterate."""
+    """Within the block, `module` has its weight of evaluation mode, in which spectral norms do not iterate."""
     with evaluating(module):
         for hook in reparametrisations(module).values():
             hook(module, ())
@@ -52,7 +52,7 @@ def check_has_weights(module: nn.Module, *tensors: Tensor) -> None:
 
 
 def describe(module: nn.Module) -> str:
-    """A convolution in one line: `Conv2d 3->64 k7 s2`; its class alone where it cannot be read."""
+    """A convolution in one line: `Conv2d 3->64 k7 s2`; its class alone if it cannot be read."""
     try:
         with current_convolution(module) as convolution:
             return convolution.describe(class_name(module))
@@ -75,7 +75,7 @@ def unreadable_rows(model: nn.Module) -> list[ConversionRow]:
         elif "quantized" in type(module).__module__ and not isinstance(module, STOCK):
             reason = "has quantised weights"
         elif type(module).__module__ == "torchvision.ops.deform_conv":
-            reason, code = "is bilinear between pixels, and attention a Gaussian around the moved centre", "C2A101"
+            reason, code = "is bilinear between pixels, while attention is a Gaussian around the moved centre", "C2A101"
             remedy = "For offsets at whole pixels, see conv2attn.layers.theorem.deformable_as_attention."
         if reason and "Conv" in kind:
             error = UnsupportedError(code, f"{name} ({kind}) {reason}" if name else f"{kind} {reason}", remedy)

@@ -1,4 +1,4 @@
-"""The convolutions that a network calls as functions, as one recorded run on an example shows them."""
+"""The convolutions that a network calls as functions, recorded in one run on an example."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -87,7 +87,7 @@ def convolution_of_call(function: Callable[..., Any], args: Sequence[Any], kwarg
 
 
 def geometry_of(convolution: Convolution) -> tuple[Any, ...]:
-    """The key that two calls share if they share an attention layer, in plain tuples, which compilers can follow."""
+    """The key of a call's attention layer, in plain tuples, which compilers can trace."""
     padding = convolution.padding
     amounts = (padding.before, padding.after, padding.mode, padding.spacing)
     shape = (tuple(convolution.weight.shape), convolution.groups)
@@ -119,7 +119,7 @@ class CallRecorder(TorchFunctionMode):
                 module.__class__ = type(type(module).__name__, (type(module),), {"__class__": property(self.class_of)})
 
     def run(self, module: nn.Module, forward: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Calls the `forward` of `module`, which is the last of `running` meanwhile."""
+        """Calls the `forward` of `module`, which is the last of `running` during the call."""
         self.running.append(module)
         try:
             return forward(*args, **kwargs)
@@ -168,11 +168,11 @@ class CallRecorder(TorchFunctionMode):
 def record(network: nn.Module, example: Any) -> tuple[list[FunctionalCall], dict[str, str]]:
     """The functional convolutions in one run on `example`, and by attention layer the class whose code reads its class.
 
-    The network has attention in it and is made to be thrown away.
+    The network is a disposable copy with attention in it.
 
     Raises:
-        UnsupportedError: its code asks an attention layer for what only a convolution has (C2A108).
-        UsageError: it does not run on the example (C2A009).
+        UnsupportedError: its code reads an attribute of an attention layer that only a convolution has (C2A108).
+        UsageError: the network does not run on the example (C2A009).
     """
     layers = {id(each): name for name, each in network.named_modules() if isinstance(each, MultiHeadSelfAttention)}
     recorder = CallRecorder(network)

@@ -57,7 +57,7 @@ class Options(TypedDict, total=False):
 
 @contextmanager
 def outside_inference_mode() -> Iterator[None]:
-    """Tensors made inside can be trained, also where the caller is in inference mode."""
+    """Tensors created inside can be trained, even if the caller is in inference mode."""
     with torch.inference_mode(False):
         yield
 
@@ -82,34 +82,32 @@ def convert(
 ) -> nn.Module:
     """A copy of `model` with every convolution replaced by an equal multi-head self-attention.
 
-    A layer keeps the convolution's own parameters under their names, in their shapes, with what computes them, and its
-    hooks, buffers and attributes; everything else in the network stays as it is. So the state dict of the network is
-    that of `model`, and either loads the other's. What became of each convolution is `conversion_of(network)`.
+    A layer keeps the convolution's parameters, with their names, shapes and parametrisations, and its hooks, buffers
+    and attributes; everything else in the network is unchanged. So the network has the state dict of `model`, and
+    either loads the other's. `conversion_of(network)` gives the outcome for each convolution.
 
-    torchvision's DeformConv2d stays: between pixels it is bilinear, which no attention is; see
-    `theorem.deformable_as_attention` for whole pixels.
+    torchvision's DeformConv2d is not converted: between pixels it is bilinear, unlike any attention; see
+    `theorem.deformable_as_attention` for integer offsets.
 
     Args:
         model: a convolution layer, or any network.
-        example_input: what the network can be called with: a tensor, positional or named arguments; or
-            (channels, *sides), a size for one image of noise. A copy is run on it once without gradients, so that
-            torch.nn.functional convolutions, in layers with a forward of their own too, are found and converted.
-            Without an example they stay as they are. Lazy layers of the copy take their weights from that run, those
-            that `model` itself would draw next; `model` stays lazy.
+        example_input: arguments of a call: a tensor, positional or named arguments; or (channels, *sides), a size for
+            one image of noise. A copy runs on it once without gradients, so that torch.nn.functional convolutions, also
+            in layers with a custom forward, are found and converted. Without an example they stay convolutions. Lazy
+            layers of the copy draw their weights in that run, as `model` itself would next; `model` stays lazy.
         alpha, encoding, d_head, stride_by, trainable, content: see `theorem.attention_for`. Centres and sharpness of a
-            trainable conversion move at an alpha of about 5 to 10, and do not from 46 on. Another `d_head` takes
-            `value` and `output` in place of the weight, which no other layer shares then.
-        only, skip: glob patterns of layer names ("layer1.*") to convert, or to leave; a functional call goes by its
+            trainable conversion move at an alpha of about 5 to 10, and not at all from 46 on. A `d_head` replaces the
+            weight by `value` and `output`, which are then not shared with another layer.
+        only, skip: glob patterns of layer names ("layer1.*") to convert, or to leave out; a functional call has its
             module's name, "(root)" for the network itself.
     Returns:
         A MultiHeadSelfAttention for a convolution layer, otherwise a network of the class of `model`.
-    Warns:
-        Conv2AttnWarning: there is no convolution, or none that can be converted (C2A109), or positions that are to be
-            trained do not move (C2A132).
+    Warns: Conv2AttnWarning: there is no convolution, or none that can be converted (C2A109), or trainable positions do
+        not move (C2A132).
     Raises:
         UnsupportedError: `model` is one convolution that cannot be converted (C2A101 to C2A106), or a network on the
-            meta device (C2A103), or the code of the network asks a layer for what only a convolution has, as the
-            example shows (C2A108).
+            meta device (C2A103), or the example shows that the network's code reads an attribute that only a
+            convolution has (C2A108).
         UsageError: a pattern that fits no convolution (C2A008), or an argument out of range (C2A001, C2A002).
     Source: Cordonnier et al. 2020, Theorem 1.
     Examples:
@@ -143,11 +141,11 @@ def convert(
         raise errors[""]
     call_rows = attend_in_calls(network, calls, chosen_calls, settings)
     for name, caller in class_readers.items():
-        reasons = filter(None, (rows[name].reason, f"{caller} asks for its class, which is no convolution's"))
+        reasons = filter(None, (rows[name].reason, f"{caller} reads its class, which is not a convolution's"))
         rows[name] = replace(rows[name], reason="; ".join(reasons))
     owners = {call.owner for call in calls}
     own_rows = (row for name, row in rows.items() if name not in owners)
-    functional_calls = CHECKED if example_input is not None else "not looked for, without an example input"
+    functional_calls = CHECKED if example_input is not None else "not searched, without an example input"
     conversion = Conversion((*unreadable, *own_rows, *call_rows), functional_calls)
     remember(network, conversion)
     for warning in warnings_about(network, conversion, trainable):
@@ -175,7 +173,7 @@ def attend_in_layers(
                     attend(module, convolution, name, settings)
                     outcome, reason = CONVERTED, leak_warning(settings.alpha, len(convolution.kernel_size))
         except Conv2AttnError as error:
-            # A layer that is skipped is read for its row alone, and may be one that cannot be read.
+            # A skipped layer is only described in its row, and may be unreadable.
             if name in chosen:
                 if not isinstance(error, UnsupportedError):
                     raise
@@ -186,7 +184,7 @@ def attend_in_layers(
 
 @contextmanager
 def error_prefix(name: str) -> Iterator[None]:
-    """Puts the name of a layer in front of errors about it."""
+    """Prefixes errors about a layer with its name."""
     try:
         yield
     except Conv2AttnError as error:

@@ -1,4 +1,4 @@
-"""The outcome for each convolution of a network: the rows that every conversion comes with, and what it warns of."""
+"""The outcome for each convolution of a network: the rows of a conversion, and its warnings."""
 
 import warnings
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ SAVE = "save_pretrained"
 class ConversionRow:
     """The outcome for one convolution: `outcome` is converted, skipped (on request) or unsupported.
 
-    `reason` says why it is not converted, or what to know about it if it is.
+    `reason` says why it was not converted, or has a remark if it was.
     """
 
     name: str
@@ -67,7 +67,7 @@ class WarnedSave:
         self.owner = owner
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Warns (C2A310), and saves as the class of the owner does."""
+        """Warns (C2A310), then saves as the owner's class does."""
         name = type(self.owner).__name__
         warnings.warn(
             Conv2AttnWarning(
@@ -83,7 +83,7 @@ def conversion_of(network: nn.Module) -> Conversion:
     """Reports the outcome for each convolution when `network` was made by `convert`.
 
     Raises:
-        UsageError: it was not (C2A008).
+        UsageError: it was not made by `convert` (C2A008).
     Examples:
         >>> import conv2attn, torch
         >>> network = conv2attn.convert(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()))
@@ -101,7 +101,7 @@ def conversion_of(network: nn.Module) -> Conversion:
 
 
 def remembered(network: nn.Module) -> Conversion | None:
-    """The result of `conversion_of`, or None where `convert` did not make the network."""
+    """The result of `conversion_of`, or None if `convert` did not make the network."""
     conversion = vars(network).get(CONVERSION_ATTRIBUTE)
     return conversion if isinstance(conversion, Conversion) else None
 
@@ -124,13 +124,13 @@ def no_convolution_text(network: nn.Module) -> str:
     }
     graphs = sorted(kind for kind in kinds if kind.endswith("Conv"))
     if graphs:
-        reason = f"{type(network).__name__} has convolutions of graphs alone ({', '.join(graphs)})"
+        reason = f"{type(network).__name__} has only graph convolutions ({', '.join(graphs)})"
         return f"{reason}, each of which as_basis(layer, graph) reads or refuses"
     return f"{type(network).__name__} has no convolution"
 
 
 def warnings_about(network: nn.Module, conversion: Conversion, trainable: bool) -> Iterator[Conv2AttnWarning]:
-    """The warnings about a converted network, whose positions are to be trained if `trainable`."""
+    """The warnings about a converted network; `trainable` if its positions are to be trained."""
     layers, rows = attention_layers(network).values(), conversion.rows
     if not layers and rows and all(row.outcome == UNSUPPORTED for row in rows):
         found = f"no convolution of the {type(network).__name__} was converted: {rows[0].reason.rstrip('.')}"
@@ -146,7 +146,7 @@ def warnings_about(network: nn.Module, conversion: Conversion, trainable: bool) 
     trained = [layer.positions for layer in layers if trainable]
     alphas = [alpha for heads in trained for alpha in heads.numbers().alphas]
     if alphas and min(alphas) >= SURE_ALPHA:
-        reason = f"alpha={min(alphas):g} leaves no gradient to speak of, so that centres and sharpness do not move"
+        reason = f"alpha={min(alphas):g} leaves almost no gradient, so centres and sharpness do not move"
         yield Conv2AttnWarning(
             "C2A132", reason, "Pass a smaller alpha, such as alpha=5, at which they move; the attention leaks then."
         )

@@ -1,4 +1,4 @@
-"""Functional convolutions turned into attention as they are called, with the weights of the call."""
+"""Replaces functional convolutions by attention at each call, with the weights of the call."""
 
 import inspect
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -45,12 +45,12 @@ class AttendingCalls(nn.Module):
             self.layers.append(positions_for(convolution, self.settings, name))
 
     def forward(self, convolution: Convolution, image: Tensor, plain: "partial[Tensor]") -> Tensor:
-        """The result of `convolution` on `image`, computed by multi-head self-attention; `plain` is the call itself."""
+        """`convolution` of `image`, computed by multi-head self-attention; `plain` makes the original call."""
         weights = Weights(None, convolution.taps(), convolution.bias, convolution.groups)
         return self.layer_for(convolution)(image, weights=weights)
 
     def layer_for(self, convolution: Convolution) -> nn.Module:
-        """The attention for the geometry of `convolution`, made at its first call.
+        """The attention for the geometry of `convolution`, created at its first call.
 
         Raises:
             EngineError: the geometry is new while a graph is traced (C2A203).
@@ -60,7 +60,7 @@ class AttendingCalls(nn.Module):
             return self.layers[self.geometries.index(geometry)]
         if geometry not in self.later_layers:
             if torch.compiler.is_compiling():
-                reason = f"a functional convolution of kernel {convolution.kernel_size} was not met before tracing"
+                reason = f"a functional convolution of kernel {convolution.kernel_size} did not run before tracing"
                 raise EngineError("C2A203", reason, "Call the network once on an input with these sides before that.")
             layer = positions_for(convolution, replace(self.settings, trainable=False), "a functional convolution")
             self.later_layers.setdefault(geometry, layer)
@@ -86,7 +86,7 @@ def positions_for(convolution: Convolution, settings: Settings, name: str) -> Mu
 
 
 class Redirection(TorchFunctionMode):
-    """While active, functional convolutions are computed by `calls`, except inside modules that pause it."""
+    """While active, `calls` computes functional convolutions, except inside modules that pause it."""
 
     def __init__(self, calls: AttendingCalls):
         super().__init__()
@@ -109,7 +109,7 @@ class Redirection(TorchFunctionMode):
 
 
 def pause(*_: Any) -> None:
-    """Stops all redirections that are active in this thread; a forward pre-hook of a module that stays as it is."""
+    """Stops all redirections that are active in this thread; a forward pre-hook of modules that are not converted."""
     for mode in function_mode_stack():
         if isinstance(mode, Redirection):
             mode.pauses += 1
@@ -141,7 +141,7 @@ class AttendedForward:
 
     @property
     def inner(self) -> Callable[..., Any]:
-        """The forward that is attended to."""
+        """The wrapped forward."""
         return self.replaced or type(self.owner).forward.__get__(self.owner)
 
     @property
@@ -191,14 +191,14 @@ def redirect_owners(network: nn.Module, owners: Mapping[str, AttendingCalls]) ->
         parts = {CHILD: attending, "forward": AttendedForward(owner, replaced)}
         owner.add_module(CHILD, attending)
         vars(owner)["forward"] = parts["forward"]
-        if isinstance(owner, fx.GraphModule):  # whose copies hold what their graph reads, and this
+        if isinstance(owner, fx.GraphModule):  # its copies keep the attributes that the graph reads, and this one
             owner.meta.setdefault("_user_preserved_attributes", {}).update(parts)
     if owners:
         leave_alone(each for each in network.modules() if isinstance(each, STOCK) and CHILD not in each._modules)
 
 
 def leave_alone(modules: Iterable[nn.Module]) -> None:
-    """Keeps redirections out of `modules`."""
+    """Excludes `modules` from redirection."""
     for module in modules:
         if pause not in module._forward_pre_hooks.values():
             module.register_forward_pre_hook(pause, prepend=True)

@@ -1,4 +1,4 @@
-"""One convolution layer of a network becomes an attention layer in place, with its hooks, buffers and attributes."""
+"""Turns one convolution layer of a network into an attention layer in place, with its hooks, buffers and attributes."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,7 @@ from conv2attn.networks.conversion.computed_weights import class_name
 Content = Literal["none", "silent"]
 
 SHARED = {"weight", "bias", "groups", "kernel_size", "transposed", "name", "training"}
-"""Attributes of a convolution that its attention has too: they stay as they are."""
+"""Attributes that a convolution and its attention share; they are unchanged."""
 OF_ATTENTION = {name for name in dir(MultiHeadSelfAttention) if not name.startswith("_")} - {*dir(nn.Module)}
 
 
@@ -39,7 +39,7 @@ class Settings:
 
 
 def attend(module: nn.Module, convolution: Convolution, name: str, settings: Settings) -> None:
-    """Makes `module`, which computes `convolution` now, the attention that computes the same.
+    """Turns `module`, which computes `convolution`, into the equal attention.
 
     Raises:
         UnsupportedError, UsageError: as `theorem.attention_for` and `become`.
@@ -53,13 +53,14 @@ def attend(module: nn.Module, convolution: Convolution, name: str, settings: Set
 
 
 def become(module: nn.Module, layer: MultiHeadSelfAttention) -> None:
-    """Makes the convolution `module` compute as `layer` does.
+    """Makes the convolution `module` compute the map of `layer`.
 
-    The object stays, and with it all references to it, its parameters, what computes them, buffers, hooks and
-    attributes. Its weight goes only where the layer has `value` and `output` instead.
+    The object stays, with all references to it, its parameters, parametrisations, buffers, hooks and attributes. Its
+    weight is removed only if the layer has `value` and `output` instead.
 
     Raises:
-        UnsupportedError: it has a name that attention needs, or a computed weight that would have to go (C2A106).
+        UnsupportedError: an attribute has a name that attention needs, or the weight is computed and would be removed
+            (C2A106).
     """
     attributes = {key: part for key, part in vars(layer).items() if not key.startswith("_") and key not in SHARED}
     parameters = {key: part for key, part in layer._parameters.items() if key not in SHARED}
@@ -68,12 +69,12 @@ def become(module: nn.Module, layer: MultiHeadSelfAttention) -> None:
         raise UnsupportedError("C2A106", f"{class_name(module)} has a {clash[0]} of its own", "Give it another name.")
     extras = subclass_attributes(type(module))
     if layer.weight is None and "weight" not in module._parameters:
-        reason = f"{class_name(module)} computes its weight, which value and output would replace"
+        reason = f"{class_name(module)} computes its weight, which would be replaced by value and output"
         raise UnsupportedError("C2A106", reason, "Leave d_head unset, or make its weight plain.")
     try:
         module.__class__ = attending_class(module)
     except TypeError as error:  # slots
-        reason = f"{class_name(module)} keeps attributes in slots, which attention has not"
+        reason = f"{class_name(module)} keeps attributes in slots, which attention does not have"
         raise UnsupportedError("C2A106", reason, "Leave __slots__ out of its class.") from error
     if layer.weight is None:
         del module._parameters["weight"]
@@ -90,7 +91,7 @@ def become(module: nn.Module, layer: MultiHeadSelfAttention) -> None:
 
 
 def attending_class(module: nn.Module) -> type[MultiHeadSelfAttention]:
-    """The class of the attention that takes the place of `module`: with the parametrisations of torch, one over it."""
+    """The class of the attention that replaces `module`; a subclass if torch parametrises the module."""
     if not is_parametrized(module):
         return MultiHeadSelfAttention
     namespace = {

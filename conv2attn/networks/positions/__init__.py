@@ -1,4 +1,4 @@
-"""Attention by position alone, as parameters tell it where no run does."""
+"""Attention by position alone, read from parameters if no run can show it."""
 
 from conv2attn.networks.positions.from_parameters import ATTENDS as ATTENDS
 from conv2attn.networks.positions.from_parameters import LayerAttention as LayerAttention

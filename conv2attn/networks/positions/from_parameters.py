@@ -1,6 +1,6 @@
-"""Attention by position alone that parameters tell and no run does: that of layers of this project, and of ConViT.
+"""Attention by position alone that is read from parameters: for layers of this project and of ConViT.
 
-Any other layer is asked of a run, `networks/reading/by_position.py`.
+Other layers are measured in a run, by `networks/reading/by_position.py`.
 """
 
 import math
@@ -27,13 +27,13 @@ class PositionAttention:
     Args:
         scores: (heads, queries, keys + extra), in float64; the queries are pixels.
         grid: the pixels.
-        dtype: of the parameters.
-        how: the source of the scores, and the terms held at zero.
+        dtype: dtype of the parameters.
+        how: the source of the scores, and the terms set to zero.
         uncertainty: bound on the rounding error of a score in float64.
         notes: remarks for reports.
-        extra: keys that are no pixels (class tokens, registers), the last columns.
+        extra: number of keys that are not pixels (class tokens, registers), the last columns.
     Raises:
-        UsageError: the scores are not those of the grid (C2A503).
+        UsageError: the scores do not fit the grid (C2A503).
     """
 
     scores: Tensor
@@ -51,7 +51,7 @@ class PositionAttention:
             raise UsageError(
                 "C2A503",
                 f"scores of {actual} (queries, keys) are not those of a grid with {expected}",
-                "Pass the --grid that the scores are of.",
+                "Pass the --grid that the scores belong to.",
             )
 
     @property
@@ -69,24 +69,24 @@ class Unread:
 
 
 def leading_note(tokens: int) -> tuple[str, ...]:
-    """Note on leading tokens that are no pixels, if there are any."""
-    return (f"leading tokens, of whose keys no target asks anything: {tokens}",) if tokens else ()
+    """The note on leading tokens that are not pixels, if there are any."""
+    return (f"leading tokens, whose keys are in no target: {tokens}",) if tokens else ()
 
 
 def windows_note(sides: Sequence[int] | None = None, placed: bool = False) -> str:
     """The note on a layer that attends in windows, with their sides if they are known."""
     of_sides = f" of {'x'.join(map(str, sides))}" if sides else ""
     where = (
-        "measured where its windows stand in the image; check-span judges one window"
+        "measured at the places of its windows in the image; check-span judges one window"
         if placed
-        else "judged inside one, and at its borders, beyond which no head reads"
+        else "judged within one window and at its borders, beyond which no head reads"
     )
     return f"in windows{of_sides}: {where}"
 
 
 LayerAttention = MultiHeadSelfAttention | PositionAttention | Unread
 ATTENDS = re.compile("Attention|MHSA|SelfAttn|GPSA")
-"""Names of the classes of layers that attend, as a rule."""
+"""Typical class names of layers that attend."""
 ROUNDOFF = 2.0**-53
 """Unit roundoff of float64, in which scores are computed."""
 FROM_PARAMETERS = "from parameters, positions alone"
@@ -95,12 +95,12 @@ GATED = re.compile(r"(^|\.)convit\.GPSA$")
 
 
 def position_attention(network: nn.Module, grid: Sequence[int] | None = None) -> dict[str, LayerAttention]:
-    """Attention by position of the layers of this project, which stand for themselves if without content, and ConViT's.
+    """Attention by position of this project's layers (those without content are returned themselves) and ConViT's.
 
     Args:
-        grid: sides of the tokens, for layers whose parameters fit several: ours, ConViT's by themselves.
+        grid: sides of the token grid, for layers whose parameters fit several grids.
     Raises:
-        UsageError: a layer's grid is another, or is not known (C2A503).
+        UsageError: a layer has another grid, or an unknown one (C2A503).
     """
     sides, found = None if grid is None else tuple(grid), dict[str, LayerAttention]()
     for name, module in network.named_modules():
@@ -112,7 +112,7 @@ def position_attention(network: nn.Module, grid: Sequence[int] | None = None) ->
 
 
 def forward_kind(module: nn.Module) -> str:
-    """The full name of the class that defines the module's forward; a forward of the object itself has no class."""
+    """The full name of the class that defines the module's forward; a forward set on the object itself has no class."""
     if "forward" in vars(module):
         return "a forward of its own"
     owner = next(each for each in type(module).__mro__ if "forward" in vars(each))
@@ -123,12 +123,12 @@ def forward_kind(module: nn.Module) -> str:
 def own_position_attention(
     name: str, layer: MultiHeadSelfAttention, sides: Sides | None
 ) -> MultiHeadSelfAttention | PositionAttention:
-    """A layer of this project as it is; where it reads content too, the softmax of `v . r_delta` alone.
+    """A layer of this project itself, or, if it reads content, the softmax of `v . r_delta` alone.
 
-    That is its attention in an image of zeros with the sides of the grid.
+    The latter is its attention in an image of zeros with the sides of the grid.
 
     Raises:
-        UsageError: nothing says how large the grid is (C2A503).
+        UsageError: the size of the grid is unknown (C2A503).
     """
     if not layer.has_content:
         return layer
@@ -141,19 +141,19 @@ def own_position_attention(
     return PositionAttention(scores, grid, layer.like.dtype, how)
 
 
-# ConViT mixes two softmaxes, of content and of positions, by a gate. A run in which products of content are held at
-# zero leaves the softmax of content even, and shows the mixture: positions alone multiply no values.
+# ConViT mixes two softmaxes, of content and of positions, by a gate. A run with all products of content set to zero has
+# a uniform softmax of content, and shows only the mixture: the positional softmax alone never multiplies values.
 def gated(network: nn.Module, name: str, module: Any, sides: Sides | None) -> PositionAttention | Unread:
     """`softmax(w . (dx, dy, dx^2 + dy^2))`, a quadratic encoding, which a gate mixes with attention to content.
 
     Raises:
-        UsageError: its grid is not known, or is no square (C2A503).
+        UsageError: its grid is unknown, or not square (C2A503).
     Source: d'Ascoli et al. 2021, Eqs. 5 to 8; timm, facebookresearch/convit.
     """
     package = forward_kind(module).partition(".")[0]
     for part in module.modules():
         if reason := foreign_code(part, {"torch", "timm", package}):
-            return Unread(f"{type(part).__name__} {reason}, so that its parameters do not tell its attention")
+            return Unread(f"{type(part).__name__} {reason}, so its parameters do not determine its attention")
     sides = sides or own_sides(network, name)
     if sides is None:
         raise UsageError("C2A503", f"{name}: it attends on every square grid", "Say which with --grid.")
@@ -167,7 +167,7 @@ def gated(network: nn.Module, name: str, module: Any, sides: Sides | None) -> Po
     scores = (features @ weight.T + bias).permute(2, 0, 1)
     uncertainty = gamma(4, ROUNDOFF) * float((features.abs() @ weight.abs().T + bias.abs()).max())
     gates = " ".join(f"{gate:.3f}" for gate in torch.sigmoid(module.gating_param.detach().cpu().double()).tolist())
-    note = f"gates {gates}: the share that this is of each head's attention; the rest depends on content"
+    note = f"gates {gates}: the share of each head's attention; the rest depends on content"
     return PositionAttention(
         scores,
         grid,
@@ -179,7 +179,7 @@ def gated(network: nn.Module, name: str, module: Any, sides: Sides | None) -> Po
 
 
 def own_sides(network: nn.Module, name: str) -> Sides | None:
-    """The grid of patches of the network that a layer is in, by the innermost module around it that says so."""
+    """The grid of patches of the network that a layer is in, from the innermost module around it that states it."""
     while name:
         name = name.rpartition(".")[0]
         patches = getattr(network.get_submodule(name), "patch_embed", None)

@@ -22,14 +22,14 @@ Writer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Embedding
 @final
 @dataclass(frozen=True)
 class Parts:
-    """Names of the parts of a user's transformer; parts that are left out are searched.
+    """Names of the parts of a user's transformer; other parts are searched.
 
     Args:
         positions: name of the parameter or buffer that is added to the tokens, (tokens, width) or (1, tokens, width).
         writers: glob patterns of the linear layers and convolutions whose outputs are added to the tokens.
         sides: of the grid of tokens.
     Raises:
-        UsageError: one of another type (C2A006).
+        UsageError: an argument has another type (C2A006).
     """
 
     positions: str | None = None
@@ -64,7 +64,7 @@ class StartLayer:
 
     @property
     def width(self) -> int:
-        """Numbers in a query of one head."""
+        """Width of a query of one head."""
         return len(self.query) // self.heads
 
 
@@ -72,7 +72,7 @@ def attending_layers(network: nn.Module) -> dict[str, StartLayer]:
     """The layers whose queries and keys are linear in their tokens, by name.
 
     Raises:
-        UsageError: there is none (C2A008), or nothing says how many heads one has (C2A502).
+        UsageError: there is none (C2A008), or the number of heads is unknown (C2A502).
     """
     layers = {}
     for name, module in network.named_modules():
@@ -84,7 +84,7 @@ def attending_layers(network: nn.Module) -> dict[str, StartLayer]:
         rows, width = len(query), getattr(module, "head_dim", None)
         heads = head_count(module) or (rows // width if isinstance(width, int) and width > 0 else 0)
         if not heads or rows % heads:
-            reason = f"{name}: nothing tells how many heads its {rows} queries are of"
+            reason = f"{name}: the number of heads of its {rows} queries is unknown"
             raise UsageError("C2A502", reason, "Give the layer an attribute num_heads.")
         layers[name] = StartLayer(name, module, query, key, biases, heads)
     if not layers:
@@ -97,8 +97,8 @@ def table_of(network: nn.Module, name: str | None, tokens: int, width: int) -> t
     """The table of absolute positions, by name, as a view (rows, width).
 
     Raises:
-        UnsupportedError: there is none, or it is rotary (C2A604).
-        UsageError: there is none of this name (C2A008).
+        UnsupportedError: there is no table, or positions are rotary (C2A604).
+        UsageError: there is no table of this name (C2A008).
     """
     state = {**dict(network.named_parameters()), **dict(network.named_buffers())}
     if name is not None and name not in state:
@@ -129,10 +129,10 @@ def table_of(network: nn.Module, name: str | None, tokens: int, width: int) -> t
 
 
 def writers_of(network: nn.Module, layers: Mapping[str, StartLayer], width: int, patterns: Sequence[str]) -> list[str]:
-    """The names of the modules whose outputs are added to the tokens: those that fit a pattern, if there is one.
+    """The names of the modules whose outputs are added to the tokens: those that fit a pattern, if patterns are passed.
 
-    Else the embeddings and the last module before the first block, and in each block two linear layers: the output of
-    the attention, and the last one.
+    By default, the embeddings and the last module before the first block, and in each block two linear layers: the
+    output of the attention, and the last one.
 
     Raises:
         UsageError: a pattern fits no linear layer, convolution or embedding (C2A008).

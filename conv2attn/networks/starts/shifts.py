@@ -1,4 +1,4 @@
-"""The heads that a start sets, the runs that set and measure them layer by layer, and the report on them.
+"""The heads of a start, the runs that set and measure them layer by layer, and the report.
 
 For two layers of two heads on 7x7 tokens: `offsets={"layers.0.self_attn": [(0, 1), (-1, 0)], "layers.1.self_attn":
 [(1, 1), (0, 0)]}, sides=(7, 7), alpha=2.0`. The first head begins at the token to the right of its query.
@@ -29,12 +29,12 @@ class StartedHead:
     Args:
         offset: key - query that it attends to most.
         alpha: its sharpness, in inverse squared tokens.
-        mass: its attention at the offset on tokens of noise, the mean over images and queries whose target is on the
+        mass: its attention at the offset on tokens of noise, averaged over images and queries whose target is on the
             grid.
-        quadratic: that of the quadratic head of this sharpness.
-        bound: the most by which the attention of such a query is below the quadratic head's, by formula: of the cosine
-            kernel, and of the norms of the tokens of noise.
-        peaked: the share of such queries that attend to no other token more.
+        quadratic: the same attention of the quadratic head of this sharpness.
+        bound: the largest deficit of such a query's attention from the quadratic head's, from the formula of the cosine
+            kernel and the norms of the noise tokens.
+        peaked: the share of such queries that attend most to the token at the offset.
     """
 
     layer: str
@@ -54,10 +54,10 @@ class Start(Report):
 
     Args:
         heads: a row for each head.
-        channels: position channels, the first ones of the width; 0 where positions were kept or tables of biases set.
-        frequencies: per axis.
-        silenced: modules that write nothing into the position channels at the start.
-        notes: what was left alone, and why; what positions that were kept cannot tell apart.
+        channels: number of position channels, the first of the width; 0 if positions were kept or tables of biases set.
+        frequencies: frequencies per axis.
+        silenced: modules whose output in the position channels is zero at the start.
+        notes: unchanged parts, with reasons; offsets that kept positions cannot distinguish.
     """
 
     schema: ClassVar[str] = "conv2attn.start/1"
@@ -81,8 +81,8 @@ def _(start: Start, verbose: bool = False) -> Document:
     blurred = [head.peaked for head in start.heads if head.peaked < 1]
     elsewhere = (
         f"at {counted(len(blurred), 'head')} up to {1 - min(blurred, default=1.0):.0%} of the queries attend more to "
-        "another token than to the one at the offset"
-        + ("; more waves serve more of them: wider heads and a larger alpha" if start.channels else "")
+        "another token than the one at the offset"
+        + ("; more waves help: wider heads and a larger alpha" if start.channels else "")
     )
     notes = (*start.notes, *([elsewhere] if blurred else []), *([waves] if start.channels else []))
     return Document((summary,), (Table(columns, rows), *([Notes(notes)] if notes else [])))
@@ -91,18 +91,18 @@ def _(start: Start, verbose: bool = False) -> Document:
 Offset = tuple[int, ...]
 KernelSize = int | Literal["image"]
 ROUNDING = 1e-3
-"""Largest rounding error of one attention weight on noise, in float32: scores of size 50 are off by 1e-5 each."""
+"""Largest rounding error of one attention weight on noise, in float32: scores of size 50 have an error of 1e-5 each."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Shifts:
-    """Heads that are to begin as shifts.
+    """Heads to begin as shifts.
 
     Args:
         trial: the network, its layers and its inputs.
-        offsets: of the heads of each layer.
-        sides: of the grid of tokens, or of a window.
+        offsets: offsets of the heads of each layer.
+        sides: sides of the grid of tokens, or of a window.
         alpha: sharpness, in inverse squared tokens.
     """
 
@@ -149,16 +149,16 @@ class Shifts:
         leading_score: float = 0.0,
         images: int | None = None,
     ) -> tuple[StartedHead, ...]:
-        """The attention of each head on the inputs, beside the quadratic head's.
+        """One row per head: its attention on the inputs, with the quadratic head's.
 
         Args:
-            scores: before the softmax, of a layer's head at an offset, (images or 1, queries, keys); without them the
+            scores: computes the scores of a layer's head at an offset, (images or 1, queries, keys); without it the
                 bound is measured.
-            leading_score: that of leading tokens.
-            images: how many are looked at; all by default.
+            leading_score: score of leading tokens.
+            images: number of images to use; all by default.
         Raises:
-            UnsupportedError: the attention of a layer is not seen, or a head attends elsewhere than its scores say
-                (C2A604).
+            UnsupportedError: the attention of a layer is not observed, or a head attends elsewhere than its scores
+                imply (C2A604).
         """
         captured, rows = capture(self.trial.network, self.trial.inputs), list[StartedHead]()
         for name, offsets in self.offsets.items():
@@ -180,11 +180,11 @@ class Shifts:
         """The row of a head, from its attention as computed and by formula, (images or 1, queries, keys).
 
         Raises:
-            UnsupportedError: both differ by more than rounding (C2A604).
+            UnsupportedError: computed and expected attention differ by more than rounding (C2A604).
         """
         offset, target = self.offsets[name][head], computed if expected is None else expected
         if target.shape[1:] != computed.shape[1:] or not (computed - target).abs().max() <= ROUNDING:
-            reason = f"{name}: head {head} attends elsewhere than its queries and keys were set for"
+            reason = f"{name}: head {head} attends elsewhere than its queries and keys imply"
             remedy = "Layers that turn or norm queries and keys, or mix heads, are not covered."
             raise UnsupportedError("C2A604", reason, remedy)
         mass, least, largest, quadratic = (

@@ -1,4 +1,4 @@
-"""A transformer of stock modules whose heads begin as soft shifts, on tokens that a run has shown to lie on a grid."""
+"""Starts a transformer of stock modules with heads as soft shifts, on tokens that a run showed to be on a grid."""
 
 import math
 from collections import Counter
@@ -20,7 +20,7 @@ from conv2attn.networks.starts.wave_heads import silence, start_on_waves, wave_c
 from conv2attn.torch_internals import tree_map_only
 
 HARDEST = 128.0
-"""The largest alpha: there heads are one-hot in float32, and queries and keys have no gradient."""
+"""The largest alpha: from there on, heads are one-hot in float32, and queries and keys have no gradient."""
 
 
 @torch.no_grad()
@@ -35,34 +35,34 @@ def start_at_convolution(
     example_input: Any = None,
     parts: Parts | None = None,
 ) -> Start:
-    """Sets the weights of an ordinary transformer, in place, so that its heads begin as soft shifts; all of it trains.
+    """Sets the weights of an ordinary transformer in place so that its heads begin as soft shifts; everything trains.
 
-    The first channels of the table of positions become sines and cosines. Keys read them; queries read them turned by
-    the offset of the head, so that scores depend on key - query and are largest at the offset. At the start nothing
-    writes content into these channels: the rows of embeddings, attention outputs and MLP outputs that end there are
-    zero, and the other rows have mean zero, so that layer norms keep the waves up to one scale per token. Values and
-    outputs keep what they had elsewhere. Leading tokens (class, registers) have zero in the position channels. Layers
-    with a table of relative biases (Swin, BEiT) get exactly quadratic biases instead, and queries of zero.
+    The first channels of the table of positions become sines and cosines. Keys read them; queries read them rotated by
+    the head's offset, so that scores depend on key - query and are largest at the offset. At the start no content is
+    written into these channels: the rows of embeddings, attention outputs and MLP outputs for them are zero, and the
+    other rows have mean zero, so that layer norms keep the waves up to one scale per token. Values and outputs are
+    unchanged elsewhere. Leading tokens (class, registers) have zero in the position channels. Layers with a table of
+    relative biases (Swin, BEiT) get exactly quadratic biases instead, and queries of zero.
 
     Args:
         network: a vision transformer of timm, transformers or torchvision, or of torch's own layers, whose positions
             are a table added to the tokens, freshly drawn.
-        kernel_size: of the convolution whose offsets the heads take, in turns, each offset as often as any other;
-            "image" takes all offsets between two tokens of the grid.
+        kernel_size: kernel size of the convolution whose offsets the heads take in turn, each equally often; "image"
+            takes all offsets between two tokens of the grid.
         alpha: sharpness, in inverse squared tokens.
-        seed: of the order in which heads take offsets.
-        content: "silent" lets queries and keys begin with the waves alone; "drawn" leaves what they read of the other
-            channels, so that attention at the offset depends on the tokens, and the bound is measured on the input.
-        values: "blind" lets values begin without the waves; "kept" leaves them.
-        example_input: what the network is called with, or the size of an image, (channels, *sides); by default the size
-            that the network tells. Of a size, two images of noise.
-        parts: names of the parts of a network of one's own.
+        seed: seed of the order in which heads take offsets.
+        content: "silent": queries and keys begin with the waves alone; "drawn": their other weights stay, so attention
+            at the offset depends on the tokens, and the bound is measured on the input.
+        values: "blind": values begin without the waves; "kept": they are unchanged.
+        example_input: arguments of a call, or the size of an image, (channels, *sides), for two images of noise; by
+            default the size that the network states.
+        parts: names of the parts of a custom network.
     Returns:
         A row for each head, with its attention at the offset as computed on tokens of noise.
     Raises:
         UnsupportedError: no table of positions, rotary ones, one table of biases for several layers, a layer that runs
             twice, tokens dropped or shuffled at random, heads narrower than two numbers per axis, or content that
-            reaches the position channels (C2A604). The network is then as it was.
+            reaches the position channels (C2A604). The network is then unchanged.
         UsageError: an argument out of range or not understood (C2A001, C2A002, C2A006), drawn content or blind values
             with tables of biases (C2A004), weights in half precision or that cannot be written in place (C2A006), a
             network that does not run on the input (C2A009), or parts that cannot be found (C2A005, C2A008, C2A502,
@@ -86,7 +86,7 @@ def start_at_convolution(
     check_choice(values, "values", ("kept", "blind"))
     check_kind(parts, "parts", Parts | None, "Pass conv2attn.networks.starts.Parts(...).")
     check_network(network)
-    network = getattr(network, "_orig_mod", network)  # what torch.compile wraps
+    network = getattr(network, "_orig_mod", network)  # the module wrapped by torch.compile
     parts, alpha = parts or Parts(), float(alpha)
     with restored_on_failure(network):
         trial = Trial(network, attending_layers(network), start_inputs(network, example_input))
@@ -96,7 +96,7 @@ def start_at_convolution(
                 reason = "values='blind' and content='drawn' need a table of positions"
                 raise UsageError("C2A004", reason, "Take a network that has one, or leave them out.")
             without = sorted({*trial.layers} - {*tables})
-            notes = tuple(f"{name} is left alone: it has no table of biases" for name in without)
+            notes = tuple(f"{name} is unchanged: it has no table of biases" for name in without)
             trial = replace(trial, layers={name: trial.layers[name] for name in tables})
             window = tuple(next(iter(tables.values())).window_size)
             shifts = Shifts.dealt(trial, window, kernel_size, alpha, seed)
@@ -155,7 +155,7 @@ def bias_tables(network: nn.Module, layers: Mapping[str, StartLayer]) -> dict[st
 
 
 def start_on_biases(shifts: Shifts, tables: Mapping[str, Any]) -> tuple[StartedHead, ...]:
-    """Sets each bias to `-alpha |displacement - offset|^2`, and queries to 0, so that content begins at nothing.
+    """Sets each bias to `-alpha |displacement - offset|^2`, and queries to 0, so that content begins with score 0.
 
     Returns:
         A row for each head in the first window, which no mask cuts.
@@ -177,16 +177,16 @@ def start_on_biases(shifts: Shifts, tables: Mapping[str, Any]) -> tuple[StartedH
 
 
 MOST_LEADING = 16
-"""Class tokens and registers in front of the pixels, at most."""
+"""Most class tokens and registers before the pixels."""
 
 
 def check_grid_tokens(trial: Trial, tokens: Tensor, count: int) -> None:
     """Checks that the last `count` tokens of the first layer are on the grid, so that they depend on the images.
 
     Raises:
-        UnsupportedError: one does not (C2A604).
+        UnsupportedError: a token does not (C2A604).
     """
-    generator = torch.Generator().manual_seed(1)  # not that of `start_inputs`
+    generator = torch.Generator().manual_seed(1)  # another than in `start_inputs`
 
     def with_noise(tensor: Tensor) -> Tensor:
         noise = torch.randn(tensor.shape, generator=generator, device="cpu")
@@ -204,7 +204,7 @@ def layers_on_table(trial: Trial, tokens: Mapping[str, Tensor]) -> tuple[dict[st
     """The layers whose tokens have the most common shape, and a sentence for each other layer.
 
     Raises:
-        UnsupportedError: there is none (C2A604).
+        UnsupportedError: there is no such layer (C2A604).
     """
     layers = trial.layers
     shapes = {
@@ -220,7 +220,7 @@ def layers_on_table(trial: Trial, tokens: Mapping[str, Tensor]) -> tuple[dict[st
     notes = []
     for name in sorted(name for name in layers if shapes.get(name) != usual):
         shape = "x".join(map(str, tokens[name].shape[1:])) if name in tokens else ""
-        notes.append(f"{name} is left alone: " + (f"it asks from {shape} numbers" if shape else "it did not run"))
+        notes.append(f"{name} is unchanged: " + (f"its queries have {shape} numbers" if shape else "it did not run"))
     return {name: layer for name, layer in layers.items() if shapes.get(name) == usual}, tuple(notes)
 
 
@@ -228,7 +228,8 @@ def token_sides(trial: Trial, rows: int, tokens: int, sides_argument: tuple[int,
     """The sides of the grid of the first layer's tokens: `sides_argument`, or read from a run.
 
     Raises:
-        UsageError: nothing tells them, or the rows of the table or the tokens are not a grid and leading ones (C2A503).
+        UsageError: the sides are unknown, or the rows of the table or the tokens are not a grid and leading ones
+            (C2A503).
         UnsupportedError: the run shows that the tokens are not leading tokens and a grid (C2A604).
     """
     sides = sides_argument or ()

@@ -1,4 +1,4 @@
-"""A transformer that gets a start, run on inputs: the tokens that each of its layers takes, and its weights kept."""
+"""Runs a transformer that gets a start: the input tokens of each layer, with its weights restored on failure."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -21,14 +21,14 @@ from conv2attn.networks.starts.parts import StartLayer
 @final
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A network that gets a start, its layers by name, and the inputs on which it is run meanwhile."""
+    """A network that gets a start, its layers by name, and the inputs of its runs."""
 
     network: nn.Module
     layers: Mapping[str, StartLayer]
     inputs: Any
 
     def run(self, action: Callable[[StartLayer, Tensor], None]) -> None:
-        """Runs the network; before each layer calls `action` with the tokens that it takes, (images, tokens, width)."""
+        """Runs the network; before each layer, calls `action` with its input tokens, (images, tokens, width)."""
 
         def before(layer: StartLayer, module: nn.Module, args: Any, kwargs: Any) -> None:
             first = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
@@ -42,10 +42,10 @@ class Trial:
             call_network(self.network, self.inputs)
 
     def tokens(self) -> dict[str, Tensor]:
-        """The tokens that each layer takes, in the order of the layers in a run.
+        """The input tokens of each layer, in the order of the run.
 
         Raises:
-            UsageError: it fails, or the tokens of a layer are none, or not finite (C2A009).
+            UsageError: the network fails, or a layer's tokens are missing or not finite (C2A009).
             UnsupportedError: a layer runs twice (C2A604).
         """
         every = dict[str, Tensor]()
@@ -68,7 +68,7 @@ def start_inputs(network: nn.Module, example: Any) -> Any:
     """The inputs for a run: the example, or two images of noise of its size or of the size read from the network.
 
     Raises:
-        UsageError: nothing tells a size (C2A005), or it is not one (C2A001, C2A006).
+        UsageError: the size is unknown (C2A005) or invalid (C2A001, C2A006).
     """
     if example is not None and not is_size(example):
         return example
@@ -78,7 +78,7 @@ def start_inputs(network: nn.Module, example: Any) -> Any:
     sides = next(((each,) * 2 if isinstance(each, int) else tuple(each) for each in sizes if each), ())
     size = example or ((first.in_channels, *sides) if first is not None and sides else input_size_of(network))
     if not size:
-        reason = f"{type(network).__name__} does not tell the size of its images"
+        reason = f"{type(network).__name__} does not state the size of its images"
         raise UsageError("C2A005", reason, "Pass an example_input.")
     return torch.randn(2, *size, generator=torch.Generator().manual_seed(0), device="cpu").to(
         next(network.parameters())
@@ -110,7 +110,7 @@ def restored_on_failure(network: nn.Module) -> Iterator[None]:
 
     device = tensors[0].device.type if tensors else "cpu"
     with ExitStack() as stack:
-        stack.enter_context(without_fast_path())  # it rounds otherwise than attention that is captured
+        stack.enter_context(without_fast_path())  # it rounds differently from captured attention
         try:
             restore()
             stack.enter_context(evaluating(network))

@@ -24,7 +24,7 @@ WRITTEN = 1e-3
 
 
 def wave_count(shifts: Shifts, width: int) -> int:
-    """The waves of each axis, as many as the narrowest heads of tokens of this width can read.
+    """The number of waves per axis: as many as the narrowest heads can read in tokens of this width.
 
     Raises:
         UnsupportedError: heads are too narrow, or tokens (C2A604).
@@ -41,7 +41,7 @@ def wave_count(shifts: Shifts, width: int) -> int:
 
 
 def silence(module: Any, channels: int) -> None:
-    """Zeroes what a module writes into the first channels, and centres what it writes into the others."""
+    """Zeroes a module's output in the first channels, and centres it in the others."""
     weight = module.weight.detach()
     weight = weight.T if isinstance(module, nn.Embedding) else weight
     for part in (weight, *([] if getattr(module, "bias", None) is None else [module.bias.detach()])):
@@ -89,13 +89,14 @@ def start_on_waves(shifts: Shifts, waves: Tensor, count: int, content: bool, bli
     """Sets queries and keys to read the waves, layer by layer.
 
     Args:
-        content: they read the other channels as drawn; the bound of a row is then measured on the inputs.
-        blind: values read nothing of the waves.
+        content: queries and keys read the other channels with their random weights; the bound of a row is then measured
+            on the inputs.
+        blind: values do not read the waves.
     Raises:
-        UnsupportedError: a layer's position channels hold something else than scaled waves, a head attends elsewhere
-            than its queries and keys say, or values to be blind are no linear layer (C2A604).
+        UnsupportedError: a layer's position channels are not scaled waves, a head attends elsewhere than its queries
+            and keys imply, or values to be made blind are not a linear layer (C2A604).
     """
-    scales = dict[str, Tensor]()  # by which the waves of each token are scaled, (images, tokens), over their mean
+    scales = dict[str, Tensor]()  # factors on the waves of each token, (images, tokens), relative to their mean
     channels = waves.shape[1]
     size = float(waves[0].norm() / (channels / 2) ** 0.5)  # of one wave: a sine and its cosine have norm 1
 
@@ -118,7 +119,7 @@ def start_on_waves(shifts: Shifts, waves: Tensor, count: int, content: bool, bli
             query, key = kernel.readers(shifts.sides, count, offset, shifts.alpha)
             query_rows[:, columns] = 0
             query_rows[:channels, :channels] = (gain * query).to(query_rows)
-            key_rows[:channels, columns] = 0  # further rows stay as drawn, and give those of queries a gradient
+            key_rows[:channels, columns] = 0  # other rows stay random, which gives the queries' rows a gradient
             key_rows[:channels, :channels] = (gain * key).to(key_rows)
         if blind:
             maps = projections_of(layer.module)

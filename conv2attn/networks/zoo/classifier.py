@@ -1,4 +1,4 @@
-"""The paper's image classifier: self-attention and nothing that convolves (Cordonnier et al. 2020, Sec. 4.1)."""
+"""The paper's image classifier: self-attention without any convolution (Cordonnier et al. 2020, Sec. 4.1)."""
 
 from dataclasses import dataclass
 from typing import Literal, assert_never, final
@@ -20,19 +20,19 @@ class ClassifierPlan:
     Args:
         encoding: of relative positions: "quadratic" (a centre and a sharpness per head), "generalised" (a centre and a
             covariance), "learned" (a vector for each shift along an axis) or "sinusoidal" (such vectors, not learned).
-        terms: of the scores, with `q = W_qry x + b_qry` and `k = W_key x + b_key` as wide as a token; the paper's
+        terms: terms of the scores, with `q = W_qry x + b_qry` and `k = W_key x + b_key` as wide as a token; the paper's
             "learned + content" is qk+qr.
         absolute: positions that are added to the tokens: "none", "learned" or "sinusoidal".
         side: pixels along the side of a square image, or of a line.
         axes: 2 for images, 1 for lines.
-        patch: side of the squares, or of the parts of a line, that space-to-depth makes into tokens; 2 in the paper.
+        patch: side of the squares, or of the parts of a line, that space-to-depth turns into tokens; 2 in the paper.
         channels, width, heads, layers, hidden, classes: sizes; the paper's by default. A tuple of heads is one number
             per layer.
-        positions: width of a learned position vector along one axis; by default 400, or half the width of a token where
-            queries meet positions, which are then as wide as they are.
-        dropout: probability, behind attention and behind the feed-forward layers.
-        attention_dropout: probability, of the weights of attention. Table 2's 0.1 does not say where; the authors' code
-            has both.
+        positions: width of a learned position vector along one axis; by default 400, or half the width of a token with
+            the term q.r, since positions are then as wide as queries.
+        dropout: dropout probability after attention and after the feed-forward layers.
+        attention_dropout: dropout probability of attention weights. Table 2 does not say which of the two its 0.1 is;
+            the authors' code has both.
     """
 
     encoding: Literal["quadratic", "generalised", "learned", "sinusoidal"] = "quadratic"
@@ -66,7 +66,7 @@ class ClassifierPlan:
         """The number of heads of each layer.
 
         Raises:
-            UsageError: there is not one number for each layer (C2A007).
+            UsageError: the numbers do not fit the layers (C2A007).
         """
         heads = (self.heads,) * self.layers if isinstance(self.heads, int) else self.heads
         if len(heads) != self.layers or min(heads, default=1) < 1:
@@ -86,7 +86,7 @@ class ClassifierPlan:
 class ClassifierBlock(nn.Module):
     """Attention, a linear layer, and two more with a GELU between; each part added to its input and normalised.
 
-    Queries are drawn smaller by the root of their width, by which the authors' code divides what queries meet.
+    Initial queries are smaller by the root of their width, by which the authors' code divides scores.
     """
 
     def __init__(self, plan: ClassifierPlan, heads: int):
@@ -132,7 +132,7 @@ class AttentionClassifier(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         """(batch, channels, side, side), or (batch, channels, side) of lines, to (batch, classes)."""
         patch = self.plan.patch
-        if self.plan.axes == 1:  # space-to-depth of torch is that of squares
+        if self.plan.axes == 1:  # torch's space-to-depth is for squares only
             parts = image.unflatten(2, (-1, patch)).movedim(3, 2).flatten(1, 2)
         else:
             parts = F.pixel_unshuffle(image, patch)
@@ -141,7 +141,7 @@ class AttentionClassifier(nn.Module):
 
 
 def encoding_of(plan: ClassifierPlan, heads: int) -> Encoding:
-    """The relative positions of one layer; none that trains where no term reads them.
+    """The relative positions of one layer; frozen if no term reads them.
 
     Centres are drawn from a normal distribution of variance 2 (Sec. 4.2), with alpha = 1/2, of an inverse width of 1;
     Sigma^{-1/2} from one of deviation 0.1 around the identity (App. E).

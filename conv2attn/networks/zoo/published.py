@@ -30,7 +30,7 @@ from conv2attn.theory.score_terms import ScoreTerms
 
 SELF_PREFIX = "attention.self."
 SIDE, CHANNELS = 32, 3
-"""Sides and channels of CIFAR's images, which the authors trained on: quadratic heads do not tell the side."""
+"""Sides and channels of CIFAR's images, on which the authors trained: quadratic heads do not determine the side."""
 READ_AS = "the paper's authors' classifier of 3x32x32 images"
 LAYER_KEY = re.compile(r"encoder\.layer\.(\d+)\.")
 UNUSED_KEYS = ("R", "relative_indices", "attention_mask", "mask_embedding", "cls_embedding")
@@ -83,7 +83,7 @@ def own_state(state: Mapping[str, Tensor], plan: ClassifierPlan) -> dict[str, Te
     """The authors' tensors by our names and in our layout.
 
     Raises:
-        KeyError: one is missing, or one is left over.
+        KeyError: a tensor is missing or left over.
     """
     remaining = {key: value for key, value in state.items() if key.rpartition(".")[2] not in UNUSED_KEYS}
     remaining = {
@@ -116,7 +116,7 @@ def attention_tensors(remaining: dict[str, Tensor], plan: ClassifierPlan, heads:
     """The tensors of one attention layer.
 
     Raises:
-        KeyError: one is missing, or one is left over.
+        KeyError: a tensor is missing or left over.
     """
     value = remaining.pop("value.weight").unflatten(1, (heads, plan.width))
     tensors = {"output": value.movedim(1, 2), "bias": remaining.pop("value.bias")}

@@ -52,7 +52,7 @@ class ResNetPlan:
 
     @property
     def name(self) -> str:
-        """The name in torchvision whatever the width and stem; the depths, for a network that it does not name.
+        """The name in torchvision whatever the width and stem; the depths, for a network without a name there.
 
         >>> ResNetPlan("bottleneck", (3, 4, 6, 3), width=16).name
         'resnet50'
@@ -68,7 +68,7 @@ class ResNetPlan:
 
     @property
     def read_as(self) -> str:
-        """The assumptions where this plan is read off keys and shapes, which show neither strides nor activations."""
+        """The assumptions of a plan read off keys and shapes, which show neither strides nor activations."""
         stride = "stride in the 3x3, " if self.block == "bottleneck" else ""
         head = "" if self.classes else ", no fc: a backbone that gives the pooled features"
         return f"torchvision's {self.name}, {stride}ReLU{head}"
@@ -86,7 +86,7 @@ class ResNetPlan:
 
 
 class BasicBlock(nn.Module):
-    """`relu(x + bn2(conv2(relu(bn1(conv1(x))))))`, the first summand downsampled where the shape changes."""
+    """`relu(x + bn2(conv2(relu(bn1(conv1(x))))))`, with x downsampled if the shape changes."""
 
     def __init__(self, d_in: int, inner: int, d_out: int, stride: int, groups: int):
         super().__init__()
@@ -169,8 +169,8 @@ class ResNet(nn.Module):
 def recognise_resnet(state: Mapping[str, Tensor]) -> ResNetPlan | None:
     """The plan whose network has exactly these keys and shapes, or None.
 
-    Only `num_batches_tracked` may be missing, as it is from files older than torch 0.4.1. Strides leave no trace in
-    a state dict: torchvision's are meant, the stem's by its kernel size.
+    Only `num_batches_tracked` may be missing, as in files older than torch 0.4.1. Strides leave no trace in a state
+    dict: torchvision's are assumed, the stem's from its kernel size.
     """
     shapes = {key: tuple(tensor.shape) for key, tensor in state.items()}
     plan = plan_of_shapes(shapes)

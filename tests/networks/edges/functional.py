@@ -85,7 +85,7 @@ def test_only_an_example_shows_a_call_behind_a_condition():
     model = Branching()
     with pytest.warns(Conv2AttnWarning, match=r"C2A109 .* has no convolution.*example_input if it calls them"):
         conversion = conversion_of(convert(model))
-    assert (conversion.rows, conversion.functional_calls) == ((), "not looked for, without an example input")
+    assert (conversion.rows, conversion.functional_calls) == ((), "not searched, without an example input")
     conversion = conversion_of(convert(model, example_input=-IMAGE.abs()))
     assert conversion.functional_calls == "checked on the example input"
     assert conversion.rows[0].outcome == "converted"

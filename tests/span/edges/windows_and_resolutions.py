@@ -17,7 +17,7 @@ from conv2attn.span.graded_facts.measuring import facts_of
 from conv2attn.theory.basis import AttentionGrid, Sites
 from conv2attn.verdicts import Verdict
 
-SAID = "in windows of 4x4: measured where its windows stand in the image; check-span judges one window"
+SAID = "in windows of 4x4: measured at the places of its windows in the image; check-span judges one window"
 
 
 class WindowAttention(nn.Module):

@@ -1,4 +1,4 @@
-"""Orders of evaluation of one formula. An engine is given a basis and an image, and never the layer."""
+"""Orders of evaluation of one formula. An engine takes a basis and an image, never the layer."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from conv2attn.layers.attention.recipe import Evaluation, Question, Recipe
 
 EngineName = Literal["auto", "conv", "gather", "separable", "sdpa", "dense"]
 Rounding = Literal["separable", "sdpa", "dense"]
-"""The engines whose rounding of soft heads has a bound of its own."""
+"""The engines with their own rounding bound for soft heads."""
 
 
 @final
@@ -22,12 +22,12 @@ class Engine:
     """An order of evaluation, or a rule that chooses one.
 
     Args:
-        rounds_as: the engines whose bounds on rounding, each or one of them, are those of this one.
-        decide: the recipe for a question, or why the engine is not exact for it; None of a rule.
-        choose: the name of the engine that a rule takes for a question and an image.
+        rounds_as: the engines whose rounding bounds cover this one.
+        decide: returns the recipe for a question, or the reason why the engine is not exact; None for a rule.
+        choose: returns the name of the engine that a rule selects.
         exports: whether a network may be exported with it by name.
-        refuses_sizes: whether it may refuse inputs of some sizes, whatever the layer is.
-        refuses_strays: whether it refuses inputs of some sizes where a head may have its target off the grid.
+        refuses_sizes: whether it may refuse inputs of some sizes for any layer.
+        refuses_strays: whether it refuses inputs of some sizes if a head may have its target off the grid.
     """
 
     rounds_as: tuple[Rounding, ...]
@@ -39,16 +39,16 @@ class Engine:
 
 
 def explain_engines(question: Question) -> dict[str, str]:
-    """For each engine: "exact", or why it is not for this question."""
+    """For each engine: "exact", or the reason why it is not."""
     answers = {name: engine.decide(question) for name, engine in ENGINES.items() if engine.decide is not None}
     return {name: answer if isinstance(answer, str) else "exact" for name, answer in answers.items()}
 
 
 def choose_engine(question: Question) -> str:
-    """`conv` wherever it is exact, otherwise the cheapest engine that equals `dense` within rounding.
+    """`conv` if it is exact, otherwise the cheapest engine that equals `dense` within rounding.
 
-    `conv` makes the call that the convolution makes, and so computes the same numbers by whatever algorithm the device
-    chooses, as long as it chooses alike for both. The costs of others are a model, measured in benchmarks/.
+    `conv` makes the same call as the convolution, so it computes the same numbers as long as the device selects the
+    same algorithm for both. The costs of other engines are a model, measured in benchmarks/.
     """
     if not isinstance(compiled.decide(question), str):
         return "conv"
@@ -62,11 +62,11 @@ def choose_engine(question: Question) -> str:
 
 
 def recipe_for(name: str, question: Question, image: Tensor) -> Recipe:
-    """How the engine `name`, or the one that is chosen for "auto", evaluates the layer on `image`.
+    """The recipe of the engine `name`, or of the one that "auto" selects, for the layer on `image`.
 
     Raises:
-        EngineError: the engine is not exact for this layer as it is now (C2A201).
-        GeometryError: the image is too small to have a query (C2A121).
+        EngineError: the engine is not exact for the layer's present parameters (C2A201).
+        GeometryError: the image is too small for any query (C2A121).
     """
     _ = question.grid.queries
     choose = ENGINES[name].choose
@@ -108,13 +108,13 @@ SEPARABLE_PASSES = 64.0  # per mixed number: small products and copies, in multi
 
 
 def dense_cost(question: Question) -> float:
-    """Multiply-adds of mixing by the whole attention matrix, and passes over it."""
+    """The cost of mixing by the whole attention matrix: multiply-adds, and passes over it."""
     queries, keys = question.grid.shape
     return question.basis.operators.heads * queries * keys * (question.shape[0] * question.shape[1] + DENSE_PASSES)
 
 
 def separable_cost(question: Question) -> float:
-    """Multiply-adds of mixing along one axis after the other, and passes over what is mixed."""
+    """The cost of mixing axis by axis: multiply-adds, and passes over the mixed numbers."""
     grid, images = question.grid, 1 if question.is_smoothed else question.basis.operators.heads
     done, total = 1.0, 0.0
     for axis, (queries, keys) in enumerate(zip(grid.queries, grid.keys, strict=True)):

@@ -32,10 +32,10 @@ def project(mixed: Tensor, weights: Weights, direct: bool) -> Tensor:
 
 
 def cheaper_in_turn(mixed: Tensor, weights: Weights) -> bool:
-    """Whether value and output cost less one after the other than their products do: for few tokens.
+    """Whether applying value and output in turn costs less than forming their products, as for few tokens.
 
-    Only where heads are no wider than their inputs, so that a sum has no more terms than by the products, and not in
-    half precision, which would round between the two.
+    Only if heads are no wider than their inputs, so that sums have no more terms than with products; and not in half
+    precision, which would round in between.
     """
     if torch.compiler.is_compiling() or mixed.dtype not in (torch.float32, torch.float64):
         return False
@@ -60,12 +60,12 @@ def with_flat_positions(result: Tensor, operators: Operator) -> Tensor:
 
 
 def joined(pieces: list[Tensor], dim: int) -> Tensor:
-    """The pieces as one tensor, copied only where there are several."""
+    """The pieces as one tensor, copied only if there are several."""
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim)
 
 
 def rows_per_slab(basis: Basis, shape: tuple[int, ...], itemsize: int, heads: int, limit: int) -> int:
-    """How many rows of queries at once keep the mixed tokens of all heads under `limit` bytes; at least one."""
+    """The number of query rows that keeps the mixed tokens of all heads under `limit` bytes; at least one."""
     queries = basis.sites.count(basis.padding.sides(tuple(shape[2:])))
     row = itemsize * shape[0] * shape[1] * heads
     for side in queries[1:]:

@@ -1,4 +1,4 @@
-"""Hard heads whose offsets form a lattice, compiled back to the convolution of torch, transposed or not."""
+"""Compiles hard heads whose offsets form a lattice back to torch's convolution, transposed or not."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +17,11 @@ from conv2attn.theory.basis import Basis, Offset
 @final
 @dataclass(frozen=True)
 class Frame:
-    """The amounts with which torch computes a layer from its image: zeros to add, or, transposed, outputs to leave out.
+    """The paddings with which torch computes a layer: zeros to add, or, if transposed, outputs to leave out.
 
     Args:
-        before: on both sides of each axis; transposed, of the outputs too.
-        behind: outputs that the end of each axis keeps of those, transposed; otherwise 0.
+        before: on both sides of each axis; if transposed, of the outputs.
+        behind: if transposed, how many of those outputs are kept at the end of each axis; otherwise 0.
         transposed: whether it is a transposed convolution, whose stride is the spacing of the pixels.
     """
 
@@ -31,7 +31,7 @@ class Frame:
 
 
 def decide(question: Question) -> Evaluation | str:
-    """The recipe if the layer is a convolution on its padded grid, otherwise why not."""
+    """The recipe if the layer is a convolution on its padded grid, otherwise the reason why not."""
     offsets = question.offsets()
     if isinstance(offsets, str):
         return offsets
@@ -43,7 +43,7 @@ def decide(question: Question) -> Evaluation | str:
 
 
 def run(basis: Basis, image: Tensor, points: Lattice, frame: Frame | None) -> Tensor:
-    """The layer as one convolution; zeros that the convolution can add itself, and stuffed ones, are left to it."""
+    """The layer as one convolution; the convolution adds padding and stuffed zeros itself if it can."""
     none, keys = (0,) * len(points.first), image
     if frame is None:
         keys, frame = cropped(basis, image, points), Frame(none, none, False)
@@ -60,9 +60,9 @@ def run(basis: Basis, image: Tensor, points: Lattice, frame: Frame | None) -> Te
 
 
 def plainly_stored(tensor: Tensor) -> Tensor:
-    """`tensor` with its last axis innermost where the CPU computes in bfloat16.
+    """`tensor`, with its last axis innermost if the CPU computes in bfloat16.
 
-    With channels innermost oneDNN, as of torch 2.13, reads beyond the image for some strides and dilations, and gives
+    With channels innermost, oneDNN (torch 2.13) reads beyond the image for some strides and dilations, which gives
     noise or crashes.
     """
     if tensor.dtype != torch.bfloat16 or tensor.device.type != "cpu":
@@ -73,13 +73,13 @@ def plainly_stored(tensor: Tensor) -> Tensor:
 
 
 def spans_and_starts(basis: Basis, points: Lattice) -> tuple[list[int], list[int]]:
-    """For each axis, how far the first tap is from the last, and on which key the first query's first tap stands."""
+    """For each axis, the distance from the first tap to the last, and the key at the first query's first tap."""
     spans = [d * (k - 1) for d, k in zip(points.dilation, points.kernel_size, strict=True)]
     return spans, [b + first for b, first in zip(basis.sites.before, points.first, strict=True)]
 
 
 def frame_of(basis: Basis, points: Lattice) -> Frame | None:
-    """How torch frames the layer on its image, or None where the keys are to be built."""
+    """The frame of the layer on its image, or None if the padded keys must be built."""
     (spans, starts), padding, sites = spans_and_starts(basis, points), basis.padding, basis.sites
     none = (0,) * len(spans)
     stuffed = max(padding.spacing) > 1
@@ -97,7 +97,7 @@ def frame_of(basis: Basis, points: Lattice) -> Frame | None:
 def transposed_frame(basis: Basis, points: Lattice) -> Frame | None:
     """The frame of zero-stuffed keys: at output o tap t reads key `o + start + d t`, pixel i is key `before + s i`.
 
-    So output o is the one at `o + start - before + d (K - 1)` of all that `s i + d t` reach.
+    So output o has the index `o + start - before + d (K - 1)` among all outputs `s i + d t`.
     """
     (spans, starts), padding, sites = spans_and_starts(basis, points), basis.padding, basis.sites
     front = [start - before + span for start, before, span in zip(starts, padding.before, spans, strict=True)]
@@ -114,7 +114,7 @@ def transposed_frame(basis: Basis, points: Lattice) -> Frame | None:
 
 
 def cropped(basis: Basis, image: Tensor, points: Lattice) -> Tensor:
-    """The keys without those that no tap reads at stride 1, before and behind: constant amounts, at every size."""
+    """The keys without those at either end that no tap reads at stride 1: constant amounts, at every size."""
     keys, (spans, starts), sites = basis.padding.pad(image), spans_and_starts(basis, points), basis.sites
     for axis, (start, span) in enumerate(zip(starts, spans, strict=True)):
         behind = max(sites.before[axis] + sites.after[axis] - start - span, 0)

@@ -1,6 +1,6 @@
-"""Softmax over all keys, in chunks of queries under the memory limit: exact for every layer, the oracle of the rest.
+"""Softmax over all keys, in chunks of queries under the memory limit: exact for every layer, the common oracle.
 
-Heads with full covariances take queries in boxes that read only the keys with weight: linear in the tokens.
+Heads with full covariances process queries in boxes that read only keys with weight: linear in the tokens.
 """
 
 import math
@@ -60,10 +60,10 @@ def decide(question: Question) -> Evaluation:
 
 
 def queries_per_chunk(question: Question) -> int:
-    """How many queries at once keep the temporary tensors under the memory limit.
+    """The number of queries that keeps the temporary tensors under the memory limit.
 
     Raises:
-        EngineError: not even one (C2A202).
+        EngineError: not even one fits (C2A202).
     """
     queries, keys = question.grid.shape
     batch, d_in = question.shape[:2]
@@ -80,9 +80,9 @@ def queries_per_chunk(question: Question) -> int:
 
 
 def boxes_for(question: Question) -> Boxes | None:
-    """Boxes of queries and the keys that weigh more than 0 for them, of heads whose reach is facts.
+    """Boxes of queries with the keys that weigh more than 0 for them, for heads with a known reach.
 
-    A key is left out where its weight is 0 as computed: its score is below the largest by more than a softmax keeps.
+    A key is left out if its computed weight is 0: its score is below the largest by more than a softmax resolves.
     """
     numbers, grid, boxes = question.facts.numbers, question.grid, []
     if question.free or question.basis.operators.reads_content or min(grid.sites.before + grid.sites.after) < 0:
@@ -106,12 +106,12 @@ def boxes_for(question: Question) -> Boxes | None:
 
 
 def bytes_of(pairs: int, question: Question) -> int:
-    """Bytes that so many pairs of a query and a key take while they are computed."""
+    """Bytes needed to compute this many (query, key) pairs."""
     return question.basis.operators.heads * pairs * SCORE_COPIES * question.score_dtype.itemsize
 
 
 def run_boxes(basis: Basis, image: Tensor, part: Part, boxes: Boxes, again: bool) -> Tensor:
-    """The layer box after box; the backward pass computes them `again`, so that no more than one is ever held."""
+    """The layer box by box; the backward pass computes boxes `again`, so that memory holds only one at a time."""
     keys = basis.padding.pad(image)
     sites = basis.sites
 
@@ -137,7 +137,7 @@ def run_boxes(basis: Basis, image: Tensor, part: Part, boxes: Boxes, again: bool
 def run(basis: Basis, image: Tensor, part: Part, step: int | None) -> Tensor:
     """The layer by its definition, Eqs. (1) to (8).
 
-    Several chunks that are trained are computed again in the backward pass, so that no more than one is ever held.
+    In training, the backward pass computes each of several chunks again, so that memory holds only one at a time.
     """
     keys = basis.padding.pad(image)
     grid, chunks = grid_and_chunks(basis, keys, step)
@@ -164,9 +164,9 @@ def drops(part: Part) -> bool:
 def output_of_queries(
     basis: Basis, keys: Tensor, grid: AttentionGrid, queries: Tensor, direct: bool, dropout: float
 ) -> Tensor:
-    """The output of some queries on the padded image `keys`: (batch, d_out, queries).
+    """The output at some queries on the padded image `keys`: (batch, d_out, queries).
 
-    Weights are dropped once for all images where attention does not read them, as in the authors' code.
+    If attention does not read the images, one dropout mask serves all of them, as in the authors' code.
     """
     attention = attention_of_queries(basis, keys, grid, queries)
     if dropout:
@@ -184,7 +184,8 @@ def attention_chunks(basis: Basis, keys: Tensor, step: int | None) -> Iterator[t
     """The attention on the padded image `keys`, chunk after chunk of `step` queries, or all at once.
 
     Yields:
-        Which queries, and their attention, (batch or 1, heads, queries, keys), in the dtype of the image; softmax is
+        The indices of the queries, and their attention, (batch or 1, heads, queries, keys), in the dtype of the image;
+            softmax is
         computed in the score dtype.
     """
     grid, chunks = grid_and_chunks(basis, keys, step)

@@ -21,7 +21,7 @@ def decide(question: Question) -> Evaluation | str:
         return offsets
     if stray := question.stray(offsets):
         if not question.basis.operators.reads_nearest:
-            return f"{stray}, where heads of this family need not read the nearest key"
+            return f"{stray}, where heads of this family may not read the nearest key"
         if question.traced:
             return stray
     limit = min(question.memory_limit, CACHED) if question.device.type == "cpu" else question.memory_limit
@@ -31,10 +31,10 @@ def decide(question: Question) -> Evaluation | str:
 
 
 def run(basis: Basis, image: Tensor, offsets: tuple[Offset, ...], direct: bool, limit: int | None) -> Tensor:
-    """The layer with every softmax replaced by the key that it puts all its weight on, in slabs under the limit."""
+    """The layer with every softmax replaced by the key with all its weight, in slabs under the limit."""
     keys, sites = basis.padding.pad(image), basis.sites
     if not within_margins(sites, offsets):
-        sides = tuple(keys.shape[2:])  # from a whole side away on, the nearest key is the last
+        sides = tuple(keys.shape[2:])  # at least a side away, the nearest key is the last
         offsets = tuple(tuple(max(-n, min(x, n)) for x, n in zip(each, sides, strict=True)) for each in offsets)
         overshoot, sites = continued(sites, sides, offsets)
         keys = overshoot.pad(keys)
@@ -52,9 +52,9 @@ def run(basis: Basis, image: Tensor, offsets: tuple[Offset, ...], direct: bool, 
 
 
 def continued(sites: Sites, keys: Sides, offsets: tuple[Offset, ...]) -> tuple[Padding, Sites]:
-    """The replication that puts every target on the grid, and the same sites on the grid so continued.
+    """The replicate padding that puts every target on the grid, and the sites on the padded grid.
 
-    Without padding a hard head of a quadratic encoding reads its nearest key there is: claim PAD of proofs/.
+    Without padding, a hard head with quadratic encoding reads the nearest key: claim PAD of proofs/.
     """
     last = [b + (n - 1) * s for b, n, s in zip(sites.before, sites.count(keys), sites.stride, strict=True)]
     axes: list[tuple[Any, ...]] = list(zip(*offsets, strict=True))

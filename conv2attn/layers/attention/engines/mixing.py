@@ -1,8 +1,8 @@
-"""An image mixed by one head: one product of matrices along each axis.
+"""Mixes an image by one head: one product of matrices along each axis.
 
-The windows that the tiles of an axis read are one strided view of a tensor's first axis, or of its last. So where axes
-are tiled the image is laid out as (first side, batch, channels, ..., last side), and no window is copied. The tiles of
-the last axis stay apart until an image is put together again.
+The windows that the tiles of an axis read are one strided view of a tensor's first axis, or of its last. So if axes are
+tiled, the image is laid out as (first side, batch, channels, ..., last side), and no window is copied. The tiles of the
+last axis stay a dimension of their own until the image is assembled.
 """
 
 import math
@@ -22,8 +22,8 @@ from conv2attn.theory.basis import AttentionGrid, Operator, Padding, Sides, Site
 class Windows(torch.autograd.Function):
     """`lines.unfold(dim, size, step)`: windows of `size` numbers along `dim`, one every `step` numbers.
 
-    The gradient adds up windows where they overlap: one strided sum for each step that a window is long, whatever the
-    number of windows is. That of torch's unfold visits every number by itself, and took a fifth of a training step.
+    The gradient adds up overlapping windows by one strided sum per step within a window, for any number of windows. The
+    gradient of torch's unfold visits every number separately, which took a fifth of a training step.
     """
 
     generate_vmap_rule = True
@@ -35,7 +35,7 @@ class Windows(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keeps the numbers, and no tensor."""
+        """Saves the sizes, and no tensor."""
         lines, ctx.dim, ctx.size, ctx.step = inputs
         ctx.side = lines.shape[ctx.dim]
 
@@ -46,7 +46,7 @@ class Windows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        """The gradient of the lines, which has derivatives itself."""
+        """The gradient of the lines, which is differentiable again."""
         return overlapped(gradients[0], ctx.dim, ctx.step, ctx.side), None, None, None
 
 
@@ -58,8 +58,8 @@ def overlapped(windows: Tensor, dim: int, step: int, side: int) -> Tensor:
     shape = (*parts.shape[:dim], max(blocks * step, side), *parts.shape[dim + 2 :])
     total = parts.new_zeros(shape)
     places = total.narrow(dim, 0, blocks * step).unflatten(dim, (blocks, step))
-    # Pieces of `step` numbers that begin at `first` of every window lie end to end on the axis, from block first / step
-    # on: none overlaps another, so one addition takes those of all windows.
+    # The pieces of `step` numbers at `first` in every window are adjacent on the axis, from block first / step on. They
+    # do not overlap, so one addition handles all windows.
     for first in range(0, size, step):
         part = parts.narrow(dim + 1, first, min(step, size - first))
         places.narrow(dim, first // step, count).narrow(dim + 1, 0, part.shape[dim + 1]).add_(part)
@@ -67,7 +67,7 @@ def overlapped(windows: Tensor, dim: int, step: int, side: int) -> Tensor:
 
 
 Profiles = Sequence[Tensor]
-"""For each axis, (tiles, queries, keys) of one head; or of several, (heads, tiles, queries, keys)."""
+"""For each axis, (tiles, queries, keys) for one head, or (heads, tiles, queries, keys) for several."""
 
 
 @final
@@ -76,11 +76,11 @@ class Mixing:
     """How an image is mixed.
 
     Args:
-        padding: of the image.
+        padding: padding of the image.
         grid: its keys, padding included, and the queries.
-        crops: the keys that an image holds where zeros of the padding add nothing to a sum, for each axis.
-        tilings: of the axes.
-        depths: of the heads; see `profiles_of`.
+        crops: for each axis, the keys inside the image, if zeros of the padding can be skipped.
+        tilings: tilings of the axes.
+        depths: depths of the heads; see `profiles_of`.
     """
 
     padding: Padding
@@ -91,7 +91,7 @@ class Mixing:
 
     @classmethod
     def of(cls, question: Question, sites: Sites, heads: Sequence[int]) -> "Mixing":
-        """In tiles along axes that are long against what `heads` read; not in a graph, whose images have any size."""
+        """Mixes in tiles along axes much longer than `heads` reach, except in a graph, whose images have any size."""
         padding, sides = question.basis.padding, tuple(question.shape[2:])
         grid, crops = AttentionGrid(padding.sides(sides), sites, question.device), crops_of(padding, sides)
         if question.traced:
@@ -115,7 +115,7 @@ class Mixing:
         return any(tiling.count > 1 for tiling in self.tilings)
 
     def laid_out(self, image: Tensor, last: bool) -> Tensor:
-        """The keys of an image as `mixed` reads them; `last` says whether it has its channels innermost."""
+        """The keys of an image in the layout of `mixed`; `last` says whether its channels are innermost."""
         keys = image if holds_all(self.padding) else self.padding.pad(image)
         if not self.in_tiles:
             return (keys.movedim(1, -1) if last else keys).contiguous()
@@ -126,14 +126,14 @@ class Mixing:
         return F.pad(keys.movedim(2, 0) if first else keys, zeros).contiguous()
 
     def mixed(self, lines: Tensor, profiles: Profiles, last: bool) -> Tensor:
-        """The keys mixed by the profiles of one head: (batch, channels, tokens), a tile of a row a batch in tiles."""
+        """The keys mixed by the profiles of one head: (batch, channels, tokens), or (tiles of batch and row, ...)."""
         if not self.in_tiles:
             for axis, weights in enumerate(profiles):
                 lines = along(lines, axis + (1 if last else 2), weights[0])
             return lines.flatten(1, -2).mT if last else lines.flatten(2)
         for axis, (tiling, weights) in enumerate(zip(self.tilings[:-1], profiles[:-1], strict=True)):
             if axis:
-                # Windows along the first axis are views of whole rows, so each axis comes to the front in its turn.
+                # Windows along the first axis are views of whole rows, so each axis is moved to the front in turn.
                 lines = lines.movedim(2 + axis, 0).contiguous()
             keys: Any = Windows.apply(lines.flatten(1), 0, weights.shape[2], tiling.step)
             lines = weights.bmm(keys.mT).flatten(0, 1).unflatten(1, lines.shape[1:])
@@ -141,7 +141,7 @@ class Mixing:
         return keys.transpose(0, 1).bmm(profiles[-1].mT).unflatten(1, (-1, lines.shape[-2])).flatten(0, 1)
 
     def image_of(self, tokens: Tensor, last: bool) -> Tensor:
-        """The image, (batch, channels, *queries), of tokens as `mixed` returns them, its channels `last` or not."""
+        """The image, (batch, channels, *queries), from the tokens that `mixed` returns, with channels `last` or not."""
         *queries, end = self.grid.queries
         if not self.in_tiles:
             return tokens.unflatten(2, self.grid.queries)
@@ -154,7 +154,7 @@ class Mixing:
         for axis, side in enumerate(queries):
             image = image.narrow(first + axis, 0, side)
         tiled = first + axes - 1
-        # The tiles of the last axis have stayed a dimension: only the last one has queries beyond the grid to drop.
+        # The tiles of the last axis are still a dimension: only the last tile has queries beyond the grid to drop.
         *tiles, last_tile = image.unbind(tiled)
         kept = end - len(tiles) * self.tilings[-1].queries
         image = torch.cat([*tiles, last_tile.narrow(tiled, 0, kept)], tiled)
@@ -162,7 +162,7 @@ class Mixing:
 
 
 def along(image: Tensor, dim: int, weights: Tensor) -> Tensor:
-    """Axis `dim` of `image`, which is stored row-major, mixed by one product with `weights`, (queries, keys)."""
+    """Mixes axis `dim` of the row-major `image` by one product with `weights`, (queries, keys)."""
     lead, rest = image.shape[:dim], image.shape[dim + 1 :]
     lines = image.reshape(math.prod(lead), image.shape[dim], *([math.prod(rest)] if rest else []))
     return product(weights, lines).view(*lead, weights.shape[0], *rest)
@@ -174,12 +174,12 @@ def product(weights: Tensor, lines: Tensor) -> Tensor:
 
 
 def holds_all(padding: Padding) -> bool:
-    """Whether an image holds all keys that are not 0, in their order."""
+    """Whether an image has all non-zero keys, in their order."""
     return padding.mode == "zeros" and min(padding.before + padding.after) >= 0 and max(padding.spacing) == 1
 
 
 def crops_of(padding: Padding, sides: Sides) -> tuple[Crop, ...]:
-    """For each axis the keys that are read: those of the image where the padding's zeros add nothing to a sum."""
+    """For each axis the keys that are read: those of the image if zeros of the padding can be skipped."""
     if holds_all(padding):
         return tuple((before, before + side) for before, side in zip(padding.before, sides, strict=True))
     return tuple((0, side) for side in padding.sides(sides))

@@ -1,4 +1,4 @@
-"""Profiles: the softmax of one head along one axis, for an axis in one piece or in tiles of one shape."""
+"""Profiles: the softmax of one head along one axis, for an axis as a whole or in tiles of one shape."""
 
 import math
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from conv2attn.layers.attention.recipe import Question, score_dtype
 from conv2attn.theory.basis import AttentionGrid, HeadNumbers, Operator, cut_softmax
 from conv2attn.theory.basis.operators import cut_depth
 
-TILES = {"cpu": (16, 3)}  # measured: most queries of a tile, and the fewest windows that an axis in tiles is long
+TILES = {"cpu": (16, 3)}  # measured: most queries per tile, and least length of a tiled axis in windows
 TILE = (64, 2)  # chosen for other devices: on an H100 one product was as fast as tiles up to a side of about 112
-LEFT_OUT = 2.0**-10  # chosen: what frozen heads leave out along an axis is far below the rounding of one product
+LEFT_OUT = 2.0**-10  # chosen: weights left out along an axis are far below the rounding of one product
 
 
 Crop = tuple[int, int]
-"""The first key of an axis, and the one after the last, of those that an image holds."""
+"""The first key of an axis, and the one after the last, inside an image."""
 
 
 @final
@@ -26,8 +26,8 @@ Crop = tuple[int, int]
 class Tiling:
     """An axis in `count` tiles of `queries` queries: tile t reads the `keys` keys that begin with `first + t step`.
 
-    One tile reads the keys of the grid. Several may read places beyond it, which weigh 0, and the last one may have
-    queries beyond those of the grid, which are dropped.
+    A single tile reads the keys of the grid. Several tiles may reach beyond the grid with weight 0, and the last may
+    have queries beyond the grid, which are dropped.
     """
 
     count: int
@@ -42,11 +42,11 @@ class Tiling:
         return cls(1, grid.queries[axis], grid.keys[axis])
 
     def window(self, crop: Crop) -> int:
-        """How many numbers of an image a tile reads: one that reads the whole grid leaves zeros of the padding out."""
+        """The number of entries of an image that a tile reads; a tile of the whole grid skips zeros of the padding."""
         return self.keys if self.count > 1 else crop[1] - crop[0]
 
     def margins(self, crop: Crop) -> tuple[int, int]:
-        """How many zeros are to be added before and behind an image whose keys are those of `crop`; or left out."""
+        """The number of zeros to add before and after an image with the keys of `crop`, or to crop if negative."""
         if self.count == 1:
             return 0, 0
         return crop[0] - self.first, self.first + (self.count - 1) * self.step + self.keys - crop[1]
@@ -65,8 +65,8 @@ def profiles_of(
     """The profiles of `heads`, softmax over the keys of the grid, as tiles read them: (heads, tiles, queries, keys).
 
     Args:
-        depths: for each head of the layer, how far below the largest of a query a score is left out. Kept, such weights
-            make subnormal numbers of the products behind, which take some processors four times as long.
+        depths: for each head, scores this far below a query's largest are left out. Such weights would cause subnormal
+            products, which take some processors four times as long.
     """
     numbers, keys = (torch.arange(n, device=grid.device) for n in (tiling.count * tiling.queries, tiling.keys))
     if tiling.count > 1:
@@ -75,7 +75,7 @@ def profiles_of(
     scores = operators.on(grid).axis_scores(displacement, axis, score_dtype(dtype), heads)
     if tiling.count > 1:
         beyond = ((keys < 0) | (keys >= grid.keys[axis])) & (numbers[:, None] < grid.queries[axis])
-        # Queries beyond the grid keep their keys: a row of -inf alone would be NaN, and they are dropped later.
+        # Queries beyond the grid keep their keys, since a row of -inf alone would be NaN; they are dropped later.
         scores = scores.masked_fill(beyond, -math.inf)
     if depths is not None:
         top, depth = scores.amax(-1, keepdim=True), depths[heads, None, None]
@@ -90,12 +90,12 @@ def profiles_of(
 @final
 @dataclass(frozen=True)
 class KeysRead:
-    """Which keys heads with these numbers read on a grid: all those without numbers.
+    """The keys that heads with these numbers read on a grid; all keys without numbers.
 
     Args:
-        every: whether a key is read where it weighs more than 0, as gradients of positions ask. Otherwise all keys that
-            a query does not read weigh at most `LEFT_OUT` ulp, and the softmax over the others is attention on a
-            smaller grid, for which the bounds on the leak and on the rounding hold as they stand.
+        every: whether every key with a weight above 0 is read, as gradients of positions require. Otherwise the unread
+            keys of a query weigh at most `LEFT_OUT` ulp together, and the softmax over the others is attention on a
+            smaller grid, for which the bounds on leak and rounding hold unchanged.
     """
 
     numbers: HeadNumbers | None
@@ -105,12 +105,12 @@ class KeysRead:
 
     @classmethod
     def of(cls, question: Question, grid: AttentionGrid) -> "KeysRead":
-        """Without numbers all keys; all that weigh anything where positions are trained."""
+        """All keys without numbers; all keys with weight if positions are trained."""
         numbers = None if question.free else question.facts.numbers
         return cls(numbers, grid, question.dtype, every=question.trained)
 
     def tiling(self, heads: Sequence[int], axis: int, crop: Crop) -> Tiling:
-        """One product along an axis that is short against what `heads` read, and tiles along a longer one."""
+        """One product along an axis that is short compared with the reach of `heads`, tiles along a longer one."""
         queries, stride, ends = self.grid.queries[axis], self.grid.sites.stride[axis], self.ends(heads, axis)
         size, fewest = TILES.get(torch.device(self.grid.device).type, TILE)
         count = -(-queries // size)
@@ -123,8 +123,8 @@ class KeysRead:
     def ends(self, heads: Sequence[int], axis: int) -> tuple[int, int] | None:
         """The displacements of the first and the last key that one of `heads` reads for any query of an axis.
 
-        A target beyond the grid is up to some distance from its nearest key, and then all keys are read that are
-        hardly farther. None where nothing is known of the heads, or a head is no bump around its centre.
+        For a target beyond the grid, the nearest key is some distance away, and all keys hardly farther are read. None
+        if the heads are unknown, or a head has no maximum at its centre.
         """
         numbers, side, sites, every = self.numbers, self.grid.keys[axis], self.grid.sites, []
         if numbers is None or not (numbers.centers and numbers.finite):
@@ -134,27 +134,27 @@ class KeysRead:
             if not alpha > 0:
                 return None
             room, apart = math.sqrt(self.room(alpha, 2 * side + abs(center))), abs(center - round(center))
-            # A key is read if its squared distance exceeds that of the nearest by at most `room` squared. The
-            # nearest is `apart` away, or at the border for the query whose target is farthest beyond it.
+            # A key is read if its squared distance exceeds that of the nearest by at most `room` squared. The nearest
+            # is `apart` away, or at the border for the query with the farthest target beyond it.
             low = center - math.hypot(max(apart, last + center - (side - 1)), room)
             high = center + math.hypot(max(apart, -(first + center)), room)
             every.append((math.ceil(low), math.floor(high)))
         return min(low for low, _ in every), max(high for _, high in every)
 
     def room(self, alpha: float, reach: float) -> float:
-        """By how much the squared distance of a key that is read may exceed the least one, at most `reach` away."""
+        """The largest excess of a read key's squared distance over the least one, which is at most `reach` away."""
         margin = 8 * torch.finfo(score_dtype(self.dtype)).eps * reach**2 if self.every else 0.0  # for rounded scores
         return self.depth(alpha) / alpha + margin
 
     def depths(self) -> Tensor | None:
-        """For each head, how far below a query's largest score one is left out; None where nothing is."""
+        """For each head, how far below a query's largest score one is left out; None if none is."""
         if self.every or self.numbers is None or not (self.numbers.centers and self.numbers.finite):
             return None
         depths = [self.depth(alpha) if alpha > 0 else math.inf for alpha in self.numbers.alphas]
         return torch.tensor(depths, dtype=score_dtype(self.dtype), device=self.grid.device)
 
     def depth(self, alpha: float) -> float:
-        """How far the score of a key that is left out is below the largest.
+        """The depth below a query's largest score from which a key is left out.
 
         Beyond a depth d, at distances from r >= sqrt(d / alpha) on, scores fall by more than 2 alpha r from one key to
         the next: on both sides the keys weigh at most `2 exp(-d) / (1 - exp(-2 sqrt(alpha d)))`.

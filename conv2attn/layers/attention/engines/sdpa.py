@@ -25,17 +25,17 @@ from conv2attn.theory.basis import AttentionGrid, Basis
 from conv2attn.theory.basis.numbers import widest
 from conv2attn.torch_internals import check_size
 
-FUSED_WIDTH = 8  # operands as wide as a multiple of this: otherwise torch forms the matrix of all pairs
+FUSED_WIDTH = 8  # operand widths are multiples of this: otherwise torch forms the matrix of all pairs
 
 
 def decide(question: Question) -> Evaluation | str:
-    """The recipe for heads whose absolute features are accurate enough, otherwise why not."""
+    """The recipe for heads whose absolute features are accurate enough, otherwise the reason why not."""
     if question.basis.operators.reads_content:
         return decide_content(question)
     if question.dropout:
         return DROPS_WEIGHTS
     if not question.basis.operators.has_features:
-        return "its scores are no inner product of few absolute features within the range of float32"
+        return "its scores are not an inner product of few absolute features within the range of float32"
     if question.score_dtype == torch.float64 and question.device.type not in ("cpu", "meta"):
         return f"no fused attention on {question.device.type} computes in float64"
     if question.free:
@@ -47,20 +47,20 @@ def decide(question: Question) -> Evaluation | str:
         return f"features of a full covariance are formed in float64, which {question.device.type} does not have"
     error = score_error(question.facts.numbers, max(question.grid.keys), question.score_dtype)
     if not error <= LARGEST_SCORE_ERROR:
-        wrong = f"{precision} features would be wrong by up to {error:.2g} in a score (limit {LARGEST_SCORE_ERROR:.2g})"
-        return f"{wrong}, since they grow like the square of the side"
+        wrong = f"{precision} features would err by up to {error:.2g} in a score (limit {LARGEST_SCORE_ERROR:.2g})"
+        return f"{wrong}, since they grow with the square of the side"
     return partial(run, direct=direct, longest=None)
 
 
 def decide_content(question: Question) -> Evaluation | str:
-    """The recipe for heads that read content: positions are features of few numbers, or of a number per coordinate."""
+    """The recipe for heads that read content: positions are few features, or one feature per coordinate."""
     by_axis = not question.few_features
     if question.score_dtype == torch.float64 and question.device.type not in ("cpu", "meta"):
         return f"no fused attention on {question.device.type} computes in float64"
     if question.dropout and question.device.type == "cpu":
         return DROPS_WEIGHTS
     if by_axis and not question.basis.operators.is_separable:
-        return "its positions have no accurate features on this grid, nor a part of the scores for each axis"
+        return "its positions have no accurate features on this grid, and its scores are not a sum over the axes"
     return partial(run_content, direct=question.facts.indirect is None, by_axis=by_axis, dropout=question.dropout)
 
 
@@ -80,7 +80,7 @@ def run_content(basis: Basis, image: Tensor, direct: bool, by_axis: bool, dropou
 
 
 def padded_features(parts: list[Tensor], width: int) -> Tensor:
-    """The parts side by side, and zeros up to `width`; the last axis is contiguous, as fused attention wants it."""
+    """The concatenated parts, zero-padded to `width`; the last axis is contiguous, as fused attention requires."""
     missing = width - sum(each.shape[-1] for each in parts)
     zeros = [parts[0].new_zeros(()).expand(*parts[0].shape[:-1], missing)] if missing else []
     return torch.cat([*parts, *zeros], -1).contiguous()

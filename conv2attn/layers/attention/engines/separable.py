@@ -1,6 +1,6 @@
 """The softmax over a box of scores that are a sum over the axes is the outer product of one softmax an axis: mix rows,
 then columns, then channels. Exact for every alpha and every real centre, and for learned positions, borders included:
-claim L2d. Heads that see one smoothed image leave the rest to `smoothed`.
+claim L2d. Heads that read one smoothed image are left to `smoothed`.
 """
 
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ from conv2attn.layers.attention.storage import channels_are_last
 from conv2attn.theory.basis import Basis, Weights
 
 HALVES = (torch.bfloat16, torch.float16)
-TERMS = 64  # measured: in tiles, heads of few channels are summed by one product of so many terms
+TERMS = 64  # measured: in tiles, one product of this many terms sums heads with few channels
 
 
 def decide(question: Question) -> Evaluation | str:
-    """The recipe for positions alone whose scores are a sum over the axes, otherwise why not.
+    """The recipe for position-only scores that are a sum over the axes, otherwise the reason why not.
 
-    It holds the profiles of heads that are not trained.
+    It stores the profiles of frozen heads.
     """
     operators = question.basis.operators
     if operators.reads_content:
@@ -43,7 +43,7 @@ def decide(question: Question) -> Evaluation | str:
 
 
 def run_heads(basis: Basis, image: Tensor, mixing: Mixing, kept: list[Tensor] | None) -> Tensor:
-    """The layer head by head: its products along the axes, in the order in which the image is stored, then channels."""
+    """The layer head by head: products along the axes in storage order, then over channels."""
     profiles = kept or mixing.profiles(basis.operators, slice(None), image.dtype)
     last = channels_are_last(image)
     lines = mixing.laid_out(image, last)
@@ -54,8 +54,8 @@ def run_heads(basis: Basis, image: Tensor, mixing: Mixing, kept: list[Tensor] | 
 def sum_of_heads(mixed: Iterator[Tensor], weights: Weights, terms: int) -> Tensor:
     """`sum_h M_h x_h + b` for the mixed tokens of the heads, (batch, d_in, tokens) each: (batch, d_out, tokens).
 
-    One head after the other, or as many as one product of `terms` terms sums, so that no more are held where there are
-    no gradients; in half precision by one product of all, which is rounded once.
+    Heads are summed one by one, or several by one product of `terms` terms, which limits memory without gradients. In
+    half precision one product sums all, and rounds once.
     """
     groups, bias = weights.groups, None if weights.bias is None else weights.bias[:, None]
     if weights.stored.dtype in HALVES:
@@ -65,7 +65,7 @@ def sum_of_heads(mixed: Iterator[Tensor], weights: Weights, terms: int) -> Tenso
         return result if bias is None else result + bias
     matrices = weights.taps().unflatten(1, (groups, -1)).permute(1, 2, 0, 3).contiguous()  # groups first, heads third
     start = torch.zeros_like(matrices[:, :, 0, :1]) if bias is None else bias.unflatten(0, (groups, -1))
-    if matrices.shape[3] == 1:  # one channel a group: its products are no products of matrices
+    if matrices.shape[3] == 1:  # with one channel per group, products are elementwise
         total = start[None]
         for tokens, matrix in zip(mixed, matrices.unbind(2), strict=True):
             total = torch.addcmul(total, tokens[:, :, None], matrix)

@@ -1,8 +1,8 @@
-"""Heads of one sharpness whose centres form a lattice: the image is smoothed once, and then the heads are one-hot.
+"""Evaluates heads of one sharpness whose centres form a lattice: the image is smoothed once, then heads are one-hot.
 
-Head h of query q weighs keys by their distance from the point `q + center_h` alone, and all these points are pixels of
-one smoothed image v: `y = sum_h M_h v[q + center_h] + b` is a convolution of v, at every alpha and at the border. So
-the layer is one product of matrices per axis, and the convolution.
+The weights of head h at query q depend only on the distance of keys from the point `q + center_h`. All these points are
+pixels of one smoothed image v: `y = sum_h M_h v[q + center_h] + b` is a convolution of v, at every alpha and at the
+border. So the layer is one product of matrices per axis, and the convolution.
 """
 
 import math
@@ -23,12 +23,12 @@ from conv2attn.theory.basis import Basis, Padding, Sites
 @final
 @dataclass(frozen=True)
 class Smoothing:
-    """How an image is smoothed at points, and the layer that reads them.
+    """A smoothing of an image at a grid of points, and the sites that read it.
 
     Args:
-        head: whose centre is the first of the lattice.
-        mixing: by that head, from whose sites it reads all points.
-        queries: the sites on the grid of points.
+        head: the head whose centre is the first point of the lattice.
+        mixing: mixes the image by this head, with one query per point.
+        queries: the layer's query sites on the grid of points.
     """
 
     head: int
@@ -36,7 +36,7 @@ class Smoothing:
     queries: Sites
 
     def profiles(self, basis: Basis, dtype: torch.dtype) -> list[Tensor]:
-        """The weights of all points: (1, tiles, points, keys) for each axis."""
+        """The weights of keys for all points: (1, tiles, points, keys) for each axis."""
         return self.mixing.profiles(basis.operators, slice(self.head, self.head + 1), dtype)
 
 
@@ -70,14 +70,14 @@ def decide_smoothed(question: Question) -> Evaluation | None:
 
 
 def read_by(smoothing: Smoothing, basis: Basis) -> Basis:
-    """The layer on the grid of points."""
+    """The layer as one-hot heads on the grid of points."""
     return Basis(basis.operators, basis.weights, Padding.none(len(smoothing.queries.stride)), smoothing.queries)
 
 
 def run_smoothed(
     basis: Basis, image: Tensor, smoothing: Smoothing, kept: list[Tensor] | None, read: Evaluation
 ) -> Tensor:
-    """The layer as one-hot heads on the smoothed image, which is stored as the image is."""
+    """The layer as one-hot heads on the smoothed image, in the image's memory format."""
     profiles = [weights[0] for weights in kept or smoothing.profiles(basis, image.dtype)]
     mixing, last = smoothing.mixing, channels_are_last(image)
     smoothed = mixing.image_of(mixing.mixed(mixing.laid_out(image, last), profiles, last), last)

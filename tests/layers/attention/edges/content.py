@@ -74,7 +74,9 @@ def test_heads_too_sharp_for_few_features_are_scored_axis_by_axis():
         assert_same_output(set_engine(layer, "sdpa")(image).double(), exact(image.double()), 1e-5)
     general = plane("generalised", "qk+vr", 12, alpha=20.0)
     assert general.which_engine(0 * image) == "dense"
-    with pytest.raises(EngineError, match="its positions have no accurate features on this grid, nor a part"):
+    with pytest.raises(
+        EngineError, match="its positions have no accurate features on this grid, and its scores are not a sum"
+    ):
         set_engine(general, "sdpa")(0 * image)
 
 

@@ -129,14 +129,14 @@ def test_engines_that_do_not_know_a_family_refuse_it(cone):
         "conv": "alpha = 0.5 is not one-hot",
         "gather": "alpha = 0.5 is not one-hot",
         "separable": "not a sum over the axes",
-        "sdpa": "no inner product",
+        "sdpa": "not an inner product",
     }
     assert {*reasons} == {name for name, why in layer.why_engine(image).items() if why != "exact"}
     for engine, reason in reasons.items():
         with pytest.raises(EngineError, match=f"C2A201 attention: engine '{engine}' is not exact here: .*{reason}"):
             set_engine(layer, engine)(image)
     beyond = MultiHeadSelfAttention(1, 1, Encoding.of("cone", [[0.0, 2.0]], 256.0), engine="gather")
-    with pytest.raises(EngineError, match=r"head 0 leaves the grid .* need not read the nearest key"):
+    with pytest.raises(EngineError, match=r"head 0 leaves the grid .* may not read the nearest key"):
         beyond(torch.ones(1, 1, 2, 3))
 
 
