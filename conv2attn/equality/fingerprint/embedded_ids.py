@@ -15,7 +15,10 @@ from conv2attn.networks.copies import copy_network
 from conv2attn.networks.specimens import Inputs, Specimen, arguments, is_variable
 from conv2attn.torch_internals import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
-DESCRIBED = ", where the inputs are the embeddings of ids at these places"
+DESCRIBED = (
+    ", where the inputs are the embeddings of ids at these places, and all else that is computed from ids is as in "
+    "this call"
+)
 AsNumbers = tuple[tuple[nn.Module, nn.Module], Tensor, tuple[tuple[int, ...], ...]]
 
 
@@ -79,11 +82,14 @@ def of_embeddings(networks: tuple[nn.Module, nn.Module], specimen: Specimen) -> 
             return f"the {which} network has no single embedding that reads the ids"
         embedding = network.get_submodule(name)
         assert isinstance(embedding, nn.Embedding)
-        tables.append(embedding.weight.detach()[specimen.main])
+        tables.append(embedding.weight.detach())
         embedded.append(Embedded(copy_network(network), name, specimen.inputs))
-    if tables[0].shape != tables[1].shape or not torch.equal(*tables):
-        return "the embeddings of these ids are not the same numbers in both"
-    return (embedded[0], embedded[1]), tables[0].clone(), (tuple(specimen.main.shape),)
+    # A formula of embeddings says nothing of the tables, so rows of ids that this call does not have count as well.
+    # One table may be longer: ids beyond the other's end are no inputs of both.
+    rows = min(map(len, tables))
+    if tables[0].shape[1] != tables[1].shape[1] or not torch.equal(*(table[:rows] for table in tables)):
+        return "the embeddings of ids are not the same numbers in both"
+    return (embedded[0], embedded[1]), tables[0][specimen.main], (tuple(specimen.main.shape),)
 
 
 @final

@@ -15,8 +15,10 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import Context, ContextVar
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
@@ -35,10 +37,10 @@ from conv2attn.equality.twins.walked_modules import (
 )
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.conversion.redirection import CHILD, AttendedForward, AttendingCalls
-from conv2attn.networks.copies import SHARED
+from conv2attn.networks.copies import LOCKS, SHARED
 
 ATOMS = (
-    int, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented), range, torch.Size, torch.dtype,
+    int, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented), torch.Size, torch.dtype,
     torch.device, torch.layout, torch.memory_format, types.CodeType,
 )  # fmt: skip
 TYPES = (type, types.GenericAlias, types.UnionType)
@@ -46,7 +48,8 @@ BUILT_IN = (
     types.BuiltinFunctionType, types.MethodWrapperType, types.MethodDescriptorType, types.WrapperDescriptorType,
     types.GetSetDescriptorType, types.ClassMethodDescriptorType,
 )  # fmt: skip
-WITHOUT_STATE = ("lock", "RLock", "ContextVar")
+UNSET = object()
+"""In place of the value of a context variable that has none."""
 
 
 class Different(Exception):
@@ -184,9 +187,11 @@ class Lockstep:
         ):
             raise Different(f"a {type(second).__name__}, not a {kind.__name__}")
         elif kind in (float, complex):
-            # As text, NaN equals itself and -0.0 differs from 0.0.
-            if repr(first) != repr(second):
+            # As bits, NaN equals itself and -0.0 differs from 0.0.
+            if np.complex128(first).tobytes() != np.complex128(second).tobytes():
                 raise Different(f"{second}, not {first}")
+        elif kind is range:  # of equal ranges the ends may differ, which code may read
+            self.parts((first.start, first.stop, first.step), (second.start, second.stop, second.step))
         elif kind in ATOMS:
             if not (first is second or first == second):
                 raise Different(f"{str(second)[:40]}, not {str(first)[:40]}")
@@ -276,7 +281,12 @@ class Lockstep:
         elif kind is torch.Generator:
             if not torch.equal(first.get_state(), second.get_state()):
                 raise Different("the state of a generator")
-        elif kind.__name__ not in WITHOUT_STATE and not (first is second and isinstance(first, SHARED)):
+        elif kind is ContextVar:
+            self.parts(*((side.name, side.get(UNSET), default_of(side)) for side in (first, second)))
+        elif kind not in LOCKS and not (first is second and isinstance(first, SHARED)):
+            # A copy of an array is contiguous, and what is rebuilt from its bytes says nothing of its strides.
+            if isinstance(first, np.ndarray) and not self.copied and first.strides != second.strides:
+                raise Different("strides of an array")
             self.rebuilt(first, second)
 
     def state(self, first: Mapping[Any, Any], second: Mapping[Any, Any]) -> None:
@@ -358,6 +368,14 @@ class Lockstep:
                 mine, other = list(mine), list(other)
             with self.at(kind.__name__):
                 self.same(mine, other)
+
+
+def default_of(variable: ContextVar[Any]) -> Any:
+    """What a context variable gives in a new context: its default, if it has one."""
+    try:
+        return Context().run(variable.get)
+    except LookupError:
+        return UNSET
 
 
 def own_attributes(thing: object) -> Iterator[str]:

@@ -7,6 +7,7 @@ import torch
 
 from conv2attn.equality.worlds.all_copies import wide
 from conv2attn.equality.worlds.shadows import CENTRES, Shadow, Unfollowed, is_number
+from conv2attn.equality.worlds.shaking import UNITS
 from conv2attn.equality.worlds.steps import Step, shadow_rule
 
 OPERATORS: dict[str, Callable[..., Any]] = {
@@ -33,9 +34,14 @@ def norm(step: Step) -> Any:
     return step.across(normed, step.loud(float(eps)), **step.bound)
 
 
+# A root of -t is taken of NEGATIVE t, and not of t: in the network the root of a negative number is NaN, so code that
+# never meets one, as sqrt(x * x) does not, is another function there.
+NEGATIVE = 3.0
+
+
 @shadow_rule("sqrt", "rsqrt", "pow")
 def power_of(step: Step) -> Any:
-    """A root or power, of the absolute value: oracles return both signs although the network's numbers are positive."""
+    """A root or power, also of negative numbers: oracles return both signs although the network's are positive."""
     if not isinstance(step.x, Shadow) or step.x.of(0).is_complex():
         return NotImplemented
     if bool(step.out.isnan().any()):
@@ -43,8 +49,8 @@ def power_of(step: Step) -> Any:
     exponent = {"sqrt": 0.5, "rsqrt": -0.5}.get(step.name) or step.args[1]
 
     def power(t: torch.Tensor, e: Any) -> torch.Tensor:
-        # Both networks take the same absolute value, so sections that agree still agree; integer powers need none.
-        return torch.where(torch.as_tensor(e % 1 == 0), t, t.abs()) ** e
+        # Both networks take the same positive number, so sections that agree still agree; integer powers need none.
+        return torch.where(torch.as_tensor((e % 1 == 0) | (t >= 0)), t, -NEGATIVE * t) ** e
 
     return step.across(power, step.x, exponent)
 
@@ -56,6 +62,8 @@ def to_copy(step: Step) -> Any:
         raise Unfollowed(f"numbers of the input are cast to {step.out.dtype}")
     if step.out.dtype.itemsize < 4:
         return step.watch.numbers.rounded(step.x, step.out.dtype)
+    if step.out.dtype.itemsize < step.plain[0].dtype.itemsize:  # float32 in a network of float64
+        step.watch.numbers.coarsest = max(step.watch.numbers.coarsest, UNITS[step.out.dtype.to_real()])
     if is_number(step.out) and step.out.is_complex():
         return step.across(lambda t: t.to(t.dtype.to_complex()), step.x)
     return step.across(lambda t: t.clone(), step.x)

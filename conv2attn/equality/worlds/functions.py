@@ -24,6 +24,12 @@ def absolute(x: Tensor) -> Tensor:
     return torch.view_as_real(x).square().sum(-1).sqrt() if x.is_complex() else x.relu() + x.neg().relu()
 
 
+def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
+    """log(1 / (1 + exp(-x))) = -log(1 + exp(-x)), and what torch's operator returns beside it."""
+    # Torch's softplus leaves out the logarithm above 20, which float32 does not see: exp(-20) is 2e-9. Float64 does.
+    return (x.sigmoid().log() if x.dtype == torch.float64 else -F.softplus(-x)), x
+
+
 def threshold(x: Tensor, bound: float, value: float) -> Tensor:
     """A lower bound: a threshold that replaces smaller numbers by itself."""
     if bound != value:
@@ -32,7 +38,7 @@ def threshold(x: Tensor, bound: float, value: float) -> Tensor:
 
 
 COMPOSED: dict[str, Callable[..., Any]] = {
-    "aten::log_sigmoid_forward": lambda x: (-F.softplus(-x), x),
+    "aten::log_sigmoid_forward": log_sigmoid,
     "aten::gelu": gelu,
     "aten::abs": absolute,
     "aten::_prelu_kernel": lambda x, slopes: x.relu() - slopes * x.neg().relu(),

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -88,7 +87,6 @@ def pointwise(step: Step) -> Any:
     if torch.Tag.pointwise not in step.func.tags or len(tensors) != 1 or not is_number(step.out):
         raise Unfollowed(f"no rule for {step.name}")
     rest = {name: value for name, value in step.bound.items() if name not in ("self", "input") and value is not None}
-    # Exported files store numbers in float32, so numbers equal in float32 count as one.
-    written = {name: np.float32(value) if isinstance(value, (int, float)) else value for name, value in rest.items()}
+    written = {name: step.stored(value) if isinstance(value, (int, float)) else value for name, value in rest.items()}
     name = " ".join([step.name, *(f"{key}={value}" for key, value in written.items())])
     return step.oracle(name, step.x, LEAST if step.name == "exp" else None)

@@ -66,8 +66,8 @@ def exchanged(step: Step) -> Any:
 
 
 def clamped(step: Step, x: Shadow, low: float | None, high: float | None) -> Shadow:
-    """A clamp as one bound after the other, so that relu6 is a relu and a bound; bounds are rounded to float32."""
-    low, high = (t if t is None else float(torch.tensor(t, dtype=torch.float32)) for t in (low, high))
+    """A clamp as one bound after the other, so that relu6 is a relu and a bound; bounds as files store them."""
+    low, high = (t if t is None else step.stored(t) for t in (low, high))
     # One lookup costs less than two. A network that writes the two bounds separately is left to the full run.
     if step.watch.oracles.quick and low is not None and high is not None:
         return step.oracle(f"clamp {low} {high}", x)

@@ -81,6 +81,10 @@ class Step:
         """A Python number with its shaken copies; other values unchanged."""
         return self.watch.numbers.scalar(value) if isinstance(value, (int, float)) else value
 
+    def stored(self, value: float) -> float:
+        """A Python number as exported files store it: in float32, unless the operator's own numbers are in float64."""
+        return float(value) if self.out.dtype == torch.float64 else float(torch.tensor(value, dtype=torch.float32))
+
     def loud(self, value: Any) -> Any:
         """An epsilon, in some worlds multiplied so that large numbers do not hide it; other values unchanged."""
         one = isinstance(value, float) or (is_single(value) and is_shadow(value) and not value.of(0).is_complex())

@@ -1,5 +1,6 @@
 """What callers ask of two networks that are one: other masks, fused kernels, layers that pickle themselves."""
 
+import copy
 import dataclasses
 import threading
 
@@ -233,6 +234,24 @@ def test_other_embeddings_of_the_ids_never_hold():
     with torch.no_grad():
         second.embedding.weight[17, 0] += 0.5
     assert certify(Reader(False).eval(), second, images=ids).verdict is not Verdict.HOLDS
+
+
+def test_rows_of_ids_that_the_call_does_not_have_count():
+    """The head is not the table, so the row of id 18 enters no number of these outputs."""
+    ids, first = torch.tensor([[5, 17, 42, 8, 1]]), nn.Sequential(nn.Embedding(50, 16), nn.GELU(), nn.Linear(16, 4))
+    longer = copy.deepcopy(first)
+    longer[0] = nn.Embedding(64, 16)
+    with torch.no_grad():
+        longer[0].weight[:50] = first[0].weight
+    certificate = certify(first, longer, ids)
+    assert certificate.strength is Strength.IDENTIFIED, certificate.to_text()
+    assert "all else that is computed from ids is as in this call" in certificate.claim
+    for second in (copy.deepcopy(first), longer):
+        with torch.no_grad():
+            second[0].weight[18, 0] += 0.5
+        certificate = certify(first, second, ids)
+        assert certificate.verdict is Verdict.UNDECIDED
+        assert "the embeddings of ids are not the same numbers in both" in certificate.to_text(300)
 
 
 def test_the_fused_kernel_is_on_again_after_comparisons_that_overlap_in_two_threads():

@@ -435,3 +435,45 @@ def test_sparse_numbers_are_left_undecided():
     answer = compare_sections(Sparse(), Sparse(), (torch.randn(4, 3),))
     assert answer.equal is None
     assert answer.reason
+
+
+POSITIVE = (torch.rand(3, 12, generator=torch.Generator().manual_seed(1)) + 0.1,)
+ROOTS = {
+    "of a square": (torch.sqrt, lambda x: (x * x) ** 0.25),
+    "squared": (lambda x: x.sqrt() ** 2, lambda x: (x * x).sqrt()),
+    "of a product": (lambda x: x[:, :6].sqrt() * x[:, 6:].sqrt(), lambda x: (x[:, :6] * x[:, 6:]).sqrt()),
+    "to a power with a fraction": (lambda x: x**1.5, lambda x: (x**6) ** 0.25),
+}
+
+
+@pytest.mark.parametrize("name", ROOTS)
+def test_roots_part_from_code_that_has_numbers_where_they_have_none(name):
+    """On positive inputs both return the same numbers; of negative ones the roots are NaN."""
+    assert compare_sections(*ROOTS[name], POSITIVE).equal is False
+
+
+def test_roots_in_two_writings_are_one_function():
+    for first, second in ((torch.rsqrt, lambda x: 1 / x.sqrt()), (lambda x: (4 * x) ** 0.5, lambda x: 2 * x.sqrt())):
+        assert compare_sections(first, second, POSITIVE).equal is True
+
+
+IN_FLOAT64 = {
+    "a bound": (lambda x: x.clamp(max=6.0), lambda x: x.clamp(max=6.0 + 1e-8)),
+    "a slope": (lambda x: F.leaky_relu(x, 0.01), lambda x: F.leaky_relu(x, 0.01 + 1e-10)),
+    "a softplus, which torch cuts at 20": (F.logsigmoid, lambda x: -F.softplus(-x)),
+}
+
+
+@pytest.mark.parametrize("name", IN_FLOAT64)
+def test_what_float32_does_not_see_parts_networks_of_float64(name):
+    (numbers,) = POSITIVE
+    assert compare_sections(*IN_FLOAT64[name], (numbers,)).equal is True
+    assert compare_sections(*IN_FLOAT64[name], (numbers.double(),)).equal is False
+
+
+def test_the_unit_of_a_network_of_float64_is_that_of_the_float32_within():
+    (numbers,), layer = POSITIVE, nn.Linear(12, 3).double()
+    answer = compare_sections(layer, layer, (numbers.double(),))
+    assert (answer.equal, answer.unit) == (True, 2.0**-53)
+    answer = compare_sections(layer, lambda x: layer(x.float().double()), (numbers.double(),))
+    assert (answer.equal, answer.unit) == (True, 2.0**-24)

@@ -1,8 +1,11 @@
 """Code between the layers that looks at them, compiled code, hooks, autocast: what bits alone do not show."""
 
 import copy
+import math
 import warnings
+from contextvars import ContextVar
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -90,6 +93,50 @@ def test_code_that_does_not_look_is_not_refuted(after):
     original = Looking(after).eval()
     report = certify(original, conv2attn.convert(original), input_size=SIZE)
     assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
+
+
+class lock:
+    """A class of a caller that has the name of Python's locks."""
+
+    def __init__(self, number):
+        self.number = number
+
+
+def context(value, default=None):
+    variable = ContextVar("number", default=default)
+    if value is not None:
+        variable.set(value)
+    return variable
+
+
+OBJECTS = {
+    "ranges with other ends": (range(0, 3, 2), range(0, 4, 2), lambda it: it.stop),
+    "NaN with another sign": (math.nan, math.copysign(math.nan, -1), lambda it: math.copysign(1, it)),
+    "an object named lock": (lock(1), lock(2), lambda it: it.number),
+    "context variables": (context(1), context(2), lambda it: it.get()),
+    "defaults of context variables": (context(None, 1), context(None, 2), lambda it: it.get()),
+    "strides of an array": (np.ones(2), np.ones((2, 2))[:, 1], lambda it: it.strides[0]),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_objects_that_code_may_read_are_no_twins(name):
+    """The numbers that were run are below 1,000, so both return the same."""
+    *objects, read = OBJECTS[name]
+
+    def reading(thing):
+        def after(net, x):
+            y = net.conv(x)
+            return torch.where(x.amax() > 1e3, y * read(thing), y)
+
+        return after
+
+    first = Looking(reading(objects[0]))
+    second, twin = copy.deepcopy(first), copy.deepcopy(first)
+    second.after, twin.after = reading(objects[1]), reading(objects[0])
+    assert certify(first, twin, input_size=SIZE).strength is Strength.PROVED
+    report = certify(first, second, input_size=SIZE)
+    assert report.strength is not Strength.PROVED, report.to_text()
 
 
 @pytest.mark.parametrize("looks", [True, False])
