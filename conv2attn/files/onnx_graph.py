@@ -138,6 +138,8 @@ def graph_of(model: Any) -> OnnxGraph:
             node.op_type = "Identity"
             node.ClearField("attribute")
         if node.op_type == "Constant":
+            if not node.attribute:
+                raise unread("a constant without a value")
             stored[node.output[0]] = constant(node.attribute[0])
             continue
         if node.op_type == "Identity" and node.input[0] in stored:
@@ -169,9 +171,24 @@ def inlined(model: Any) -> Any:
         model = inliner.inline_local_functions(model)
         if max((each.version for each in model.opset_import if each.domain in DOMAINS), default=1) < OPSET:
             model = optional("onnx.version_converter").convert_version(model, OPSET)
+        write_defaults(model)
         return inliner.inline_selected_functions(model, [("", name) for name in (*OPERATORS, *MADE)], True, True)
     except (RuntimeError, ValueError, TypeError) as error:
         raise unread(f"functions or an opset that onnx does not convert ({type(error).__name__})") from error
+
+
+def write_defaults(model: Any) -> None:
+    """Writes attributes that nodes leave at onnx's default.
+
+    The body of a function names the attributes of its call, and onnx leaves out of it those that the call leaves out.
+    """
+    defs = optional("onnx").defs
+    for node in model.graph.node:
+        if node.domain in DOMAINS and node.op_type not in OPERATORS and defs.has(node.op_type, OPSET):
+            written = {each.name for each in node.attribute}
+            attributes = defs.get_schema(node.op_type, OPSET).attributes.items()
+            defaults = [each.default_value for key, each in attributes if key not in written]
+            node.attribute.extend(each for each in defaults if each.type)
 
 
 def honoured(node: Any, used: Set[str]) -> dict[str, Any]:
@@ -201,6 +218,9 @@ def honoured(node: Any, used: Set[str]) -> dict[str, Any]:
     for key, value in attributes.items() if row else ():
         if value not in (HONOURED.get(key, [value]) if key in taken else [defaults.get(key)]):
             raise unread(f"{name} with {key}={value}")
+    mode, places = attributes.get("mode"), attributes.get("coordinate_transformation_mode")
+    if name == "Resize" and (mode == "nearest") != (places == "asymmetric"):
+        raise unread(f"Resize by {mode}, {places}")
     return {key: attributes[key] for key in taken if key in attributes}
 
 

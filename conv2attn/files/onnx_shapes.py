@@ -57,7 +57,7 @@ def resized(
 ) -> Tensor:  # fmt: skip
     smooth, places = mode != "nearest", coordinate_transformation_mode
     whole = scales[:2] == [1, 1] if sizes is None else sizes[:2] == list(image.shape[:2])
-    if not whole or smooth == (places == "asymmetric"):
+    if not whole:
         reason = f"the ONNX model resizes as torch does not: {mode}, {places}"
         raise UsageError("C2A120", reason, "Export it again.")
     return F.interpolate(

@@ -262,6 +262,12 @@ RECURRENT = ["x", numbers(1, 12, 5), numbers(1, 12, 3), numbers(1, 24)]
             {"mode": "linear", "nearest_mode": "floor", "antialias": 1},
             "antialias=1",
         ),
+        (
+            "Resize",
+            ["x", "", single([1, 1, 2, 2])],
+            {"nearest_mode": "floor", "coordinate_transformation_mode": "half_pixel"},
+            "Resize by nearest, half_pixel",
+        ),
         ("LSTM", [*RECURRENT, whole(3, 2)], {"hidden_size": 3}, "LSTM with lengths"),
         ("LSTM", [*RECURRENT, "", "", "", numbers(1, 9)], {"hidden_size": 3}, "LSTM with lengths or peepholes"),
         ("LSTM", RECURRENT, {"hidden_size": 3, "direction": "reverse"}, "direction=reverse"),
@@ -277,6 +283,15 @@ def test_what_no_row_honours_is_refused_when_the_file_is_read(operator, operands
     model, _ = model_of(operator, operands, 18, outputs, X, False, False, attributes)
     with pytest.raises(UnsupportedError, match=match):
         graph_of(model)
+
+
+@pytest.mark.parametrize("operator", ["LeakyRelu", "Elu", "Celu", "Selu", "Shrink", "MeanVarianceNormalization"])
+def test_a_function_of_onnx_has_its_defaults(operator):
+    """Onnx leaves out of its body the attributes that the call leaves out."""
+    model, inputs = model_of(operator, "x", 18, 1, X, False, False, {})
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    network = graph_of(model)(**{name: torch.from_numpy(value) for name, value in inputs.items()})
+    np.testing.assert_allclose(network.detach().numpy(), session.run(None, inputs)[0], atol=1e-5)
 
 
 @pytest.mark.parametrize(("kept", "dtype"), [(False, torch.float64), (True, torch.float32)])
