@@ -2,7 +2,7 @@
 
     [Step("softmax", (0,), (1,)), Step("add", (1, 0), ())]    softmax over axis 1 of the image, plus the image
 
-Value 0 is the image, value n the result of step n. Operators of one value are those of `sweeps`, and the ones below.
+Value 0 is the image, value n the result of step n. The operators are those of `sweeps` and `pointwise`.
 """
 
 import math
@@ -10,128 +10,31 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from equality.fingerprint.sweeps import AXES, FLAGS, GEOMETRY, IMAGES, LOWER, MATRIX, SHAPE, written
+from equality.fingerprint.pointwise import LEFT, OPERATORS, SCALARS
+from equality.fingerprint.sweeps import AXES, GEOMETRY, IMAGES
 
 from conv2attn.equality.fingerprint import Field, Undecided, fingerprint
 from conv2attn.torch_internals import tree_leaves
 
-MATRICES = [MATRIX, torch.eye(6), torch.zeros(6, 6), torch.ones(6, 6), MATRIX.abs() + 0.5, -MATRIX.abs()]
-MASKS = [torch.eye(6).bool(), LOWER, torch.zeros(6, 6).bool(), torch.arange(6) % 2 > 0]
-A_MATRIX, A_MASK = range(len(MATRICES)), range(len(MASKS))
-NUMBERS = [0.0, 1.0, -1.0, 2.0, 0.5, 0.1, 3, 0, 1, 2, -2, 1e-46, 16777217, 1e-3, -0.0]
-DTYPES = [torch.half, torch.bfloat16, torch.double, torch.float, torch.int, torch.long, torch.int8, torch.bool]
-SLICES = [slice(None), slice(1, None), slice(None, None, 2), slice(-2, None), slice(0, 3)]
-
-
-def matrix(number, a):
-    return MATRICES[number].to(a)
-
-
+ACTIVATIONS = {
+    each.__name__: (each,)
+    for each in (torch.tanh, torch.sigmoid, F.gelu, F.silu, torch.sqrt, F.mish, torch.round, F.softplus, torch.erf)
+}
 UNARY = {
     **GEOMETRY,
+    **ACTIVATIONS,
+    **{name: (function,) for name, function in LEFT.items()},
     **{
-        name: (function,)
-        for name, function in {
-            "relu": F.relu,
-            "abs": torch.abs,
-            "tanh": torch.tanh,
-            "sigmoid": torch.sigmoid,
-            "gelu": F.gelu,
-            "silu": F.silu,
-            "square": torch.square,
-            "itself squared": lambda a: a * a,
-            "sqrt": torch.sqrt,
-            "log": torch.log,
-            "reciprocal": lambda a: 1 / (a.abs() + 1),
-            "rsqrt": lambda a: (a * a + 1).rsqrt(),
-            "hardswish": F.hardswish,
-            "relu6": F.relu6,
-            "mish": F.mish,
-            "erf": torch.erf,
-            "sign": torch.sign,
-            "round": torch.round,
-            "floor": torch.floor,
-            "isnan": torch.isnan,
-            "not": torch.logical_not,
-            "nan to num": torch.nan_to_num,
-            "softplus": F.softplus,
-            "clone": torch.clone,
-            "turned": lambda a: a.mT,
-            "turned copy": lambda a: a.mT.contiguous(),
-            "in place relu": lambda a: a.clone().relu_(),
-            "zero": lambda a: a * 0,
-            "pole": lambda a: 1 / a,
-        }.items()
+        f"{name} of a number": (lambda a, number, f=function: f(a, number), SCALARS)
+        for name, function in OPERATORS.items()
     },
-    "plus": (lambda a, s: a + s, NUMBERS),
-    "times": (lambda a, s: a * s, NUMBERS),
-    "from": (lambda a, s: s - a, NUMBERS),
-    "over": (lambda a, s: a / s, NUMBERS),
-    "plus matrix": (lambda a, m: a + matrix(m, a), A_MATRIX),
-    "times matrix": (lambda a, m: a @ matrix(m, a), A_MATRIX),
-    "matrix times": (lambda a, m: matrix(m, a) @ a, A_MATRIX),
-    "each times": (lambda a, m: a * matrix(m, a), A_MATRIX),
-    "each over": (lambda a, m: a / matrix(m, a), A_MATRIX),
-    "maximum": (lambda a, m: torch.maximum(a, matrix(m, a)), A_MATRIX),
-    "minimum": (lambda a, m: torch.minimum(matrix(m, a), a), A_MATRIX),
-    "masked softmax": (lambda a, m, d: a.masked_fill(MASKS[m], -math.inf).softmax(d), A_MASK, AXES),
-    "causal attention": (lambda a, c: F.scaled_dot_product_attention(a, a, a, is_causal=c), FLAGS),
-    "leaky relu": (F.leaky_relu, NUMBERS),
-    "elu": (F.elu, NUMBERS),
-    "clamp": (torch.clamp, NUMBERS, NUMBERS),
-    "clamp min": (lambda a, s: a.clamp(min=s), NUMBERS),
-    "remainder": (torch.remainder, NUMBERS),
-    "power": (torch.pow, [1, 2, 3, 4, 0.5, 2.0, -1, 0, 1.5, 17, -0.5]),
-    "greater": (torch.gt, NUMBERS),
-    "equal": (torch.eq, NUMBERS),
-    "mask filled": (lambda a, m, s: a.masked_fill(MASKS[m], s), A_MASK, NUMBERS),
-    "where": (lambda a, s, r: torch.where(a > s, a, r), NUMBERS, NUMBERS),
-    "cast": (torch.Tensor.to, DTYPES),
-    "cast twice": (lambda a, t, r: a.to(t).to(r), DTYPES, DTYPES),
-    "cast plus": (lambda a, t, s: a.to(t) + s, DTYPES, NUMBERS),
-    "cast compared": (lambda a, t, s: a.to(t) > s, DTYPES, NUMBERS),
-    "copied into": (lambda a, t: torch.empty(SHAPE, dtype=t).copy_(a), DTYPES),
-    "rows set": (lambda a, i, s: written(a, lambda b: b.__setitem__(i, s)), SLICES, NUMBERS),
-    "rows less one": (lambda a, i, s: written(a, lambda b: b[i].sub_(a[s])), SLICES, [-2, -1, 0, 1]),
-    "addmm": (
-        lambda a, m, s, r: torch.addmm(matrix(m, a), a[0, 0], a[1, 1], beta=s, alpha=r),
-        A_MATRIX,
-        NUMBERS,
-        NUMBERS,
-    ),
-    "lerp": (lambda a, m, s: torch.lerp(a, matrix(m, a), s), A_MATRIX, NUMBERS),
-    "add alpha": (lambda a, m, s: torch.add(a, matrix(m, a), alpha=s), A_MATRIX, NUMBERS),
 }
-
 BINARY = {
-    **{
-        name: (function,)
-        for name, function in {
-            "add": torch.add,
-            "sub": torch.sub,
-            "mul": torch.mul,
-            "matmul": torch.matmul,
-            "maximum": torch.maximum,
-            "minimum": torch.minimum,
-            "safe div": lambda a, b: a / (b.abs() + 1),
-            "div": torch.div,
-            "stacked max": lambda a, b: torch.stack([a, b]).amax(0),
-            "in place": lambda a, b: a.clone().add_(b),
-            "equal": torch.eq,
-            "less": torch.lt,
-            "and": torch.logical_and,
-            "hypot": torch.hypot,
-            "outer": lambda a, b: torch.outer(a[0, 0, 0], b[1, 1, :, 0]),
-            "conv": lambda a, b: F.conv2d(a, b[:, :, :2, :2]),
-        }.items()
-    },
-    "where": (lambda a, b, s: torch.where(a > s, a, b), NUMBERS),
-    "cat": (lambda a, b, d: torch.cat([a, b], d), AXES),
-    "rows": (lambda a, b, i: written(a, lambda c: c.__setitem__(i, b[i])), SLICES),
-    "lerp": (torch.lerp, NUMBERS),
-    "rsub": (lambda a, b, s: torch.rsub(a, b, alpha=s), NUMBERS),
-    "mixed": (lambda a, b, t: a * b.to(t), DTYPES),
-    "softmax times": (lambda a, b, d: a.softmax(d) @ b, AXES),
+    **{name: (function,) for name, function in OPERATORS.items()},
+    "matmul": (torch.matmul,),
+    "cat": (lambda a, b, axis: torch.cat([a, b], axis), AXES),
+    "conv": (lambda a, b: F.conv2d(a, b[:, :, :2, :2]),),
+    "softmax times": (lambda a, b, axis: a.softmax(axis) @ b, AXES),
 }
 
 
