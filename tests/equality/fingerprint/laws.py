@@ -66,11 +66,6 @@ def test_what_reads_numbers_or_has_no_rule_is_undecided_with_its_operator(name):
     assert found.reason
 
 
-def test_the_reason_names_the_line_of_the_code():
-    found = identify(lambda x: x * float(x.sum()), lambda x: x, IMAGE)
-    assert "equality/fingerprint/laws.py:" in found.reason
-
-
 def test_a_converted_network_is_identified_with_its_original_and_neither_is_changed():
     torch.manual_seed(1)
     model = nn.Sequential(
@@ -120,24 +115,6 @@ def test_a_network_that_keeps_what_its_first_call_saw_is_undecided(before):
     found = identify(Centred(), Centred(), IMAGE)
     assert found.equal is None
     assert "depends on its first call" in found.reason
-
-
-def test_a_tensor_made_on_another_thread_is_undecided():
-    def threaded(x):
-        results = []
-        thread = threading.Thread(target=lambda: results.append(x + 1))
-        thread.start()
-        thread.join()
-        return results[0] if results else x
-
-    assert identify(threaded, threaded, IMAGE).equal is None
-
-
-def test_code_that_computes_something_else_on_tensors_without_memory_is_undecided():
-    def watching(x):
-        return x + 1 if type(x) is torch.Tensor else x
-
-    assert identify(watching, lambda x: x, IMAGE).equal is None
 
 
 def test_two_threads_at_once_get_right_answers():
