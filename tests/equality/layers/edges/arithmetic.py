@@ -1,7 +1,5 @@
 """What this machine is set to: cut products, flushed numbers and convolutions that are no direct sums, counted."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from equality.layers.edges.rounding import FORMATS, bound, images, layer, one_of
@@ -10,7 +8,7 @@ from torch import nn
 import conv2attn
 from conv2attn.equality import Measured, certify, judge_measured
 from conv2attn.layers.attention import arithmetics, indirect_convolution, spread_of_spike
-from conv2attn.theory.bounds import Arithmetic, convolution_bound
+from conv2attn.theory.bounds import convolution_bound
 from conv2attn.verdicts import Strength, Verdict
 from tests.equality.reports import decisive
 
@@ -42,20 +40,6 @@ def test_products_that_may_be_cut_are_counted_by_the_coarsest_setting(precisions
         place.fp32_precision = value
     assert bound(original, converted) >= PRECISIONS[chosen] * plain
     assert bound(*one_of(torch.float64)) == double
-
-
-def test_half_precision_sums_on_a_gpu_may_truncate():
-    for name in ("bfloat16", "float16"):
-        here = Arithmetic(name)
-        assert replace(here, truncates=True).rounding(36).factor > here.rounding(36).factor
-        assert replace(here, stores_products=True).rounding(36).factor > here.rounding(36).factor
-        assert here.rounding(36) == convolution_bound(36, name, casts=2)
-
-
-def test_parts_of_a_sum_that_are_stored_each_lose_what_underflows():
-    apart = Arithmetic("float16").rounding(36, added=9)
-    assert apart == convolution_bound(36, "float16", casts=11, stored=20)
-    assert apart.absolute > convolution_bound(36, "float16", casts=11).absolute
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])

@@ -11,17 +11,33 @@ import random
 
 import pytest
 import torch
+from changes import changed
+from equality import planted
+from equality.layers.edges.rounding import factored
+from equality.planted import taps
 from torch import nn
 
+from benchmarks.tightness import shuffled
 from conv2attn import certify, convert
 
 LAYERS = int(os.environ.get("CONV2ATTN_ATTACK", "80")) // 10
 FORMATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 STEPS = 12  # chosen: the climb gains little after about ten
 
+CHANGES = {
+    "nothing": lambda layer: None,
+    "weights": lambda layer: taps(layer)[-1].add_(0.25),
+    "biases": lambda layer: layer.bias.data.mul_(-3),
+    "cancelling heads": planted.cancelling,
+    "random factors": factored,
+    "rewritten factors": planted.rewritten,
+    "a centre between pixels": lambda layer: changed(layer, "center", lambda numbers: numbers[0].sub_(0.25)),
+    "one soft head": lambda layer: changed(layer, "alpha", lambda numbers: numbers[-1:].fill_(1.5)),
+}
+
 
 def drawn_layer(draw, dtype):
-    """A convolution and its conversion, from spread heads to one-hot ones."""
+    """A convolution and its conversion with a change, from spread heads to one-hot ones in any order."""
     groups = draw.choice((1, 1, 2))
     conv = nn.Conv2d(
         groups * draw.randint(1, 3),
@@ -38,6 +54,9 @@ def drawn_layer(draw, dtype):
         conv.weight *= 2.0 ** draw.randint(-4, 4)
     conv = conv.to(dtype).eval().requires_grad_(False)
     attention = convert(conv, alpha=draw.choice((0.5, 2.0, 5.0, 9.0, 14.0, 20.0, 64.0)))
+    if conv.bias is not None:
+        CHANGES[draw.choice([*CHANGES])](attention)
+    attention = shuffled(attention, torch.Generator().manual_seed(draw.randrange(99)))
     attention.engine = draw.choice(("auto", "separable", "dense"))
     return conv, attention
 

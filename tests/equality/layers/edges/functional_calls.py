@@ -4,7 +4,7 @@ import pytest
 import torch
 from changes import changing
 from equality import planted
-from equality.pairs import layer
+from equality.pairs import Net, layer
 from equality.planted import image, right
 from equality.reports import PROVED, at_most_rounded, outcome, rows
 from torch import nn
@@ -24,73 +24,58 @@ class Odd(nn.Conv2d):
         return F.conv2d(F.pad(given, (1, 1, 1, 1)), self.weight, self.bias)
 
 
-class Tied(nn.Module):
+def tied():
     """A convolution whose weight is read once more."""
-
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = layer(), nn.Conv2d(4, 4, 1)
-
-    def forward(self, given):
-        return F.conv2d(self.a(given), self.a.weight, self.a.bias, padding=1) + self.b(given)
+    code = lambda net, x: F.conv2d(net.a(x), net.a.weight, net.a.bias, padding=1) + net.b(x)  # noqa: E731
+    return Net(code, a=layer(), b=nn.Conv2d(4, 4, 1))
 
 
-class Calls(nn.Module):
+def of_two_geometries():
     """Functional convolutions of two geometries beside a layer."""
 
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.weight, self.layer = nn.Parameter(torch.randn(5, 4, 3, 3)), nn.Conv2d(5, 3, 3)
-        self.norm = nn.BatchNorm2d(5).eval()
+    def code(net, images):
+        near = net.layer(torch.relu(net.norm(F.conv2d(images, net.weight, padding=1))))
+        return {"near": near, "far": F.conv2d(images, net.weight, stride=2).sum((2, 3))}
 
-    def forward(self, images):
-        near = self.layer(torch.relu(self.norm(F.conv2d(images, self.weight, padding=1))))
-        return {"near": near, "far": F.conv2d(images, self.weight, stride=2).sum((2, 3))}
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(5, 4, 3, 3))
+    return Net(code, weight=weight, layer=nn.Conv2d(5, 3, 3), norm=nn.BatchNorm2d(5).eval())
 
 
-class Unbatched(nn.Module):
+def unbatched():
     """Image after image, each without a batch."""
 
-    def __init__(self):
-        super().__init__()
-        self.weight, self.layer = nn.Parameter(torch.randn(5, 4, 3, 2)), nn.Conv2d(4, 5, (3, 2))
+    def code(net, images):
+        return torch.stack([F.conv2d(each, net.weight, stride=2).sum() + net.layer(each) for each in images])
 
-    def forward(self, images):
-        return torch.stack([F.conv2d(each, self.weight, stride=2).sum() + self.layer(each) for each in images])
+    return Net(code, weight=nn.Parameter(torch.randn(5, 4, 3, 2)), layer=nn.Conv2d(4, 5, (3, 2)))
 
 
-class Kinds(nn.Module):
-    """Two functions in one module."""
+def of_two_functions():
+    def code(net, x):
+        return F.conv2d(x, net.weight) + F.conv_transpose2d(x, net.weight)[:, :, 2:-2, 2:-2]
 
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(4, 4, 3, 3))
-
-    def forward(self, given):
-        return F.conv2d(given, self.weight) + F.conv_transpose2d(given, self.weight)[:, :, 2:-2, 2:-2]
+    return Net(code, weight=nn.Parameter(torch.ones(4, 4, 3, 3)))
 
 
-class Complex(nn.Module):
+def of_complex_numbers():
     """Two functional convolutions, of which one is of a dtype without a softmax."""
 
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(2, 4, 3, 3))
+    def code(net, x):
+        other, weight = x.to(torch.complex64), net.weight.to(torch.complex64)
+        return F.conv2d(x, net.weight) + F.conv2d(other, weight=weight).real
 
-    def forward(self, given):
-        other, weight = given.to(torch.complex64), self.weight.to(torch.complex64)
-        return F.conv2d(given, self.weight) + F.conv2d(other, weight=weight).real
+    return Net(code, weight=nn.Parameter(torch.ones(2, 4, 3, 3)))
 
 
 FUNCTIONS = {
-    "two geometries": (Calls, {}, ["layer", "(root):conv2d", "(root):conv2d#2"]),
+    "two geometries": (of_two_geometries, {}, ["layer", "(root):conv2d", "(root):conv2d#2"]),
     "a class of its own": (lambda: nn.Sequential(Odd(4, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 1)), {}, ["2", "0:conv2d"]),
-    "a weight read twice": (Tied, {}, ["a", "b", "(root):conv2d"]),
-    "no batch": (Unbatched, {}, ["layer", "(root):conv2d"]),
-    "two functions": (Kinds, {}, ["(root):conv2d", "(root):conv_transpose2d"]),
-    "one of two left": (Kinds, {"skip": "*transpose2d"}, ["(root):conv2d"]),
-    "one that is none of ours": (Complex, {}, ["(root):conv2d"]),
+    "a weight read twice": (tied, {}, ["a", "b", "(root):conv2d"]),
+    "no batch": (unbatched, {}, ["layer", "(root):conv2d"]),
+    "two functions": (of_two_functions, {}, ["(root):conv2d", "(root):conv_transpose2d"]),
+    "one of two left": (of_two_functions, {"skip": "*transpose2d"}, ["(root):conv2d"]),
+    "one that is none of ours": (of_complex_numbers, {}, ["(root):conv2d"]),
 }
 
 
@@ -107,27 +92,22 @@ def test_functional_convolutions_have_rows(name):
 
 
 def test_a_layer_of_the_geometry_of_a_functional_convolution_is_not_measured_in_its_row():
-    original = Tied().requires_grad_(False)
+    original = tied().requires_grad_(False)
     original.a.weight.mul_(1e-3), original.a.bias.mul_(1e-3)
     report = certify(original, conv2attn.convert(original, example_input=image()), images=image())
     met = original.a(image()).abs().max().item()
     assert {row.name: row.input_range for row in report.rows}["(root):conv2d"] == pytest.approx(met, rel=1e-6)
 
 
-class Branching(nn.Module):
+def branching(net, given):
     """A convolution by a layer, and on wide images one by a function."""
-
-    def __init__(self):
-        super().__init__()
-        self.narrow, self.weight = layer(2, 3), nn.Parameter(torch.rand(2, 2, 3, 3))
-
-    def forward(self, given):
-        passed = self.narrow(given)
-        return F.conv2d(passed[:, :2], self.weight) if given.shape[-1] > 8 else passed
+    passed = net.narrow(given)
+    return F.conv2d(passed[:, :2], net.weight) if given.shape[-1] > 8 else passed
 
 
 def test_attention_that_no_input_met_is_compared_for_any_weight_and_not_measured():
-    original, wide = Branching(), torch.rand(1, 2, 9, 9)
+    wide, weight = torch.rand(1, 2, 9, 9), nn.Parameter(torch.rand(2, 2, 3, 3))
+    original = Net(branching, narrow=layer(2, 3), weight=weight)
     converted = conv2attn.convert(original, example_input=wide)
     for images, measured in ((wide, [True, True]), (wide[..., :8], [True, False])):
         report = certify(original, converted, images=images)
@@ -137,7 +117,7 @@ def test_attention_that_no_input_met_is_compared_for_any_weight_and_not_measured
 
 def calls(plant=right):
     """Such a network, and its conversion with something planted."""
-    original = Calls()
+    original = of_two_geometries()
     converted = conv2attn.convert(original, example_input=image())
     plant(converted)
     return original, converted
@@ -179,21 +159,12 @@ def test_an_error_in_a_functional_convolution_is_refuted_and_shown_by_an_input(n
         assert certify(*calls(), images=shown.image[None]).verdict is HOLDS
 
 
-class Twice(nn.Module):
-    """The same functional convolution of two images."""
-
-    def __init__(self, scales):
-        super().__init__()
-        torch.manual_seed(0)
-        self.weight, self.scales = nn.Parameter(torch.randn(5, 4, 3, 3)), scales
-
-    def forward(self, images):
-        return sum(F.conv2d(images * scale, self.weight).sum((2, 3)) for scale in self.scales)
-
-
 @pytest.mark.parametrize("scales", [(1.0, 3.0), (3.0, 1.0)])
 def test_calls_of_one_function_are_one_row_with_the_largest_error_of_all(scales):
-    original = Twice(scales)
+    def code(net, images):
+        return sum(F.conv2d(images * scale, net.weight).sum((2, 3)) for scale in net.scales)
+
+    original = Net(code, weight=nn.Parameter(layer(4, 5).weight.detach()), scales=scales)
     converted = conv2attn.convert(original, example_input=image())
     moved(converted)
     report = certify(original, converted, images=image())

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import conv2attn
-from conv2attn.equality.layers.bases import without_identities
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
-from conv2attn.theory.basis import Padding, Sites, Weights
+from conv2attn.theory.basis import Padding, Sites
 from conv2attn.verdicts import Verdict
 from tests.equality.reports import decisive
 
@@ -300,21 +299,3 @@ def test_one_ulp_is_seen_in_heads_of_another_order():
     tap = taps(converted)
     tap[3, 0, 0] = torch.nextafter(tap[3, 0, 0], torch.tensor(9.0))
     assert row_of(original, converted).verdict is REFUTED
-
-
-@pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("factor", ["value", "output", "neither"])
-def test_a_factor_that_is_an_identity_is_left_out_of_equal_channel_matrices(groups, factor):
-    """With as many channels in the middle as there are outside, or more."""
-    numbers = torch.Generator().manual_seed(0)
-    for wide in (0, 2):
-        width = (3 if factor == "value" else 5) + wide
-        value = torch.randn(4, width * groups, 3, generator=numbers)
-        output = torch.randn(4, 5 * groups, width, generator=numbers)
-        if factor != "neither":
-            side = {"value": value, "output": output}[factor]
-            side.copy_(torch.eye(side.shape[1] // groups, side.shape[2]).repeat(groups, 1))
-        found = without_identities(Weights(value, output, None, groups))
-        exact = torch.einsum("hgok,hgki->hgoi", *(each.unflatten(1, (groups, -1)) for each in (output, value)))
-        torch.testing.assert_close(found.taps(), exact.flatten(1, 2))
-        assert (found.value is None or found.output is None) is (factor != "neither")
