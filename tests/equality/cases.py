@@ -4,6 +4,7 @@ import copy
 import functools
 
 import torch
+from equality.pairs import After, Net
 from equality.planted import Small, permuted, ulp
 from torch import fx, nn
 from torch.nn import functional as F
@@ -30,88 +31,60 @@ class Functional(nn.Module):
         )
 
 
-class Shared(nn.Module):
+def shared():
     """One convolution under two names."""
-
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Conv2d(4, 4, 3, padding=1)
-        self.second = self.first
-
-    def forward(self, image):
-        return self.second(torch.relu(self.first(image)))
+    layer = nn.Conv2d(4, 4, 3, padding=1)
+    return Net(lambda net, image: net.second(torch.relu(net.first(image))), first=layer, second=layer)
 
 
-class Choosing(nn.Module):
+def choosing():
     """Dropout, which evaluation leaves out, of one of two tensors."""
 
-    def __init__(self):
-        super().__init__()
-        self.layer, self.dropout, self.first = nn.Conv2d(4, 4, 3), nn.Dropout(), True
-
-    def forward(self, image):
-        hidden = self.layer(image)
+    def code(net, hidden):
         active = hidden.relu()
-        return hidden - active + self.dropout(hidden if self.first else active)
+        return hidden - active + net.dropout(hidden if net.first else active)
+
+    return After(code, channels=(4, 4), dropout=nn.Dropout(), first=True)
 
 
-class Autocast(nn.Module):
+def autocast():
     """Subtracts in another dtype, which is a graph inside the graph."""
 
-    def __init__(self):
-        super().__init__()
-        self.layer, self.turned = nn.Conv2d(4, 4, 3), False
-
-    def forward(self, image):
-        first = self.layer(image)
+    def code(net, first):
         second = first.sigmoid()
         with torch.autocast("cpu", torch.bfloat16):
-            return second - 2 * first if self.turned else first - 2 * second
+            return second - 2 * first if net.turned else first - 2 * second
+
+    return After(code, channels=(4, 4), turned=False)
 
 
-class Branching(nn.Module):
+def branching():
     """Goes another way for large images."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Conv2d(4, 4, 3)
-        self.limit, self.sign = 20, 1.0
-
-    def forward(self, image):
-        hidden = self.layer(image)
-        return hidden * self.sign if image.shape[2] > self.limit else hidden
+    code = lambda net, hidden: hidden * net.sign if hidden.shape[2] > net.limit else hidden  # noqa: E731
+    return After(code, channels=(4, 4), limit=20, sign=1.0)
 
 
-class ByValue(nn.Module):
+def by_value():
     """Branches on the value of a number."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Conv2d(4, 4, 3)
-
-    def forward(self, image):
-        hidden = self.layer(image)
-        return hidden if hidden.sum() > 0 else -hidden
+    return After(lambda net, hidden: hidden if hidden.sum() > 0 else -hidden, channels=(4, 4))
 
 
-class Ending(nn.Module):
+def ending(last):
     """A convolution, and a layer that torch builds from several parameters."""
 
-    def __init__(self, last):
-        super().__init__()
-        self.layer, self.last = nn.Conv2d(4, 4, 3), last
-
-    def forward(self, image):
-        found = self.last(self.layer(image).mean(2).transpose(1, 2))
+    def code(net, hidden):
+        found = net.last(hidden.mean(2).transpose(1, 2))
         return found[0] if isinstance(found, tuple) else found
+
+    return After(code, channels=(4, 4), last=last)
 
 
 def recurrent():
-    return Ending(nn.LSTM(4, 3, batch_first=True))
+    return ending(nn.LSTM(4, 3, batch_first=True))
 
 
 def parametrised():
-    return Ending(nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)))
+    return ending(nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)))
 
 
 def traced():
@@ -122,15 +95,9 @@ def root():
     return nn.Conv2d(4, 3, 3)
 
 
-class Annotated(nn.Module):
+def annotated():
     """Reads an attribute of a parameter, which no state dict holds."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Conv2d(4, 4, 3)
-
-    def forward(self, image):
-        return self.layer(image) * getattr(self.layer.bias, "gain", 1.0)
+    return After(lambda net, hidden: hidden * getattr(net.conv.bias, "gain", 1.0), channels=(4, 4))
 
 
 def made(kind):
@@ -211,8 +178,8 @@ ERRORS = {
         lambda net: net.norm.register_forward_hook(lambda m, args, out: torch._assert_async(out.max() < 1e9)),
     ),
     "dropout in training mode": (Functional, lambda net: net.dropout.train()),
-    "what dropout reads": (Choosing, lambda net: setattr(net, "first", False)),
-    "arguments of a block": (Autocast, lambda net: setattr(net, "turned", True)),
+    "what dropout reads": (choosing, lambda net: setattr(net, "first", False)),
+    "arguments of a block": (autocast, lambda net: setattr(net, "turned", True)),
     "slope of an activation": (Functional, lambda net: setattr(net, "slope", 0.11)),
     "weight of a function by one ulp": (Functional, lambda net: ulp(net.weight.data, (1, 2, 1, 1))),
     "stride of a function": (Functional, lambda net: setattr(net, "stride", 2)),
@@ -234,14 +201,14 @@ ERRORS = {
     ),
     "a hook with noise of its own": (Functional, lambda net: net.norm.register_forward_hook(noisy())),
     "a hook of a single layer": (root, lambda net: net.register_forward_hook(scaled(1.5))),
-    "an attribute of a parameter": (Annotated, lambda net: setattr(net.layer.bias, "gain", 2.0)),
+    "an attribute of a parameter": (annotated, lambda net: setattr(net.conv.bias, "gain", 2.0)),
     "an attribute of a parameter, of the size of rounding": (
-        Annotated,
-        lambda net: setattr(net.layer.bias, "gain", 1 + 3e-7),
+        annotated,
+        lambda net: setattr(net.conv.bias, "gain", 1 + 3e-7),
     ),
     "a recurrent weight": (recurrent, lambda net: ulp(net.last.weight_hh_l0.data, (2, 1))),
-    "a shared module unshared and changed": (Shared, unshared_and_changed),
-    "a branch that small images do not take": (Branching, lambda net: setattr(net, "limit", 12)),
+    "a shared module unshared and changed": (shared, unshared_and_changed),
+    "a branch that small images do not take": (branching, lambda net: setattr(net, "limit", 12)),
     "code for certain batch sizes": (
         Functional,
         lambda net: net.norm.register_forward_hook(lambda m, args, out: out * 2 if len(out) == 7 else out),
@@ -266,7 +233,7 @@ SAME = {
     "a counter that no operator reads": (Functional, lambda net: net.norm.num_batches_tracked.add_(1)),
     "a layer that nothing calls": (Functional, lambda net: net.add_module("more", nn.Linear(3, 3))),
     "an attribute that nothing reads": (Functional, lambda net: setattr(net, "note", "hello")),
-    "a module unshared": (Shared, unshared),
+    "a module unshared": (shared, unshared),
     "channels last": (Functional, lambda net: net.to(memory_format=torch.channels_last)),
     "a hook on a module that nothing calls": (Small, lambda net: net.add_module("more", hooked(nn.Identity()))),
     "a global hook on both": (

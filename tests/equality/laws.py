@@ -9,10 +9,10 @@ from equality.cases import (
     ERRORS,
     SAME,
     TWINS,
-    Autocast,
-    Branching,
-    ByValue,
     Functional,
+    autocast,
+    branching,
+    by_value,
     forget_hooks_on_all_modules,
     made,
     parametrised,
@@ -107,7 +107,7 @@ def test_a_harmless_twin_is_proved(name, device):
     assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
 
 
-@pytest.mark.parametrize("kind", [Functional, Branching, Autocast, recurrent, parametrised])
+@pytest.mark.parametrize("kind", [Functional, branching, autocast, recurrent, parametrised])
 def test_a_network_is_proved_to_be_itself_and_its_copy(kind):
     network = original_of(kind)
     for second in (network, copy.deepcopy(network)):
@@ -116,6 +116,6 @@ def test_a_network_is_proved_to_be_itself_and_its_copy(kind):
 
 
 def test_a_branch_on_values_is_the_same_code():
-    original = made(ByValue)
+    original = made(by_value)
     report = certify(original, conv2attn.convert(original), images=IMAGES)
     assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED)

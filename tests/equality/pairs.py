@@ -1,7 +1,7 @@
-"""Pairs of layers: a pair has nothing around it, so that its certificate is one row."""
+"""Pairs of layers, whose certificate is one row, and networks of a few parts and code on them."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from conv2attn.equality import certify
 
@@ -49,3 +49,26 @@ def layer(*channels, seed=0, **options):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return nn.Conv2d(*(channels or (4, 4)), 3, **{"padding": 1, **options})
+
+
+class Net(nn.Module):
+    """Parts, and code that gets the network and its inputs."""
+
+    def __init__(self, code, **parts):
+        super().__init__()
+        self.code = code
+        for name, part in parts.items():
+            self.register_buffer(name, part) if type(part) is Tensor else setattr(self, name, part)
+
+    def forward(self, *inputs, **named):
+        return self.code(self, *inputs, **named)
+
+
+class After(Net):
+    """A seeded convolution, and code that gets the network and what the convolution returns."""
+
+    def __init__(self, code, channels=(3, 4), **parts):
+        super().__init__(code, conv=layer(*channels), **parts)
+
+    def forward(self, image):
+        return self.code(self, self.conv(image))

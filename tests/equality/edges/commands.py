@@ -12,7 +12,6 @@ from commands import SIZE, call, refused, save_converted, save_residual
 from equality import planted
 
 import conv2attn
-from conv2attn.networks.zoo import ResNet, ResNetPlan
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +20,6 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     save_residual(folder / "net.pt")
     save_converted(folder / "right.pt")
-    save_converted(folder / "soft.pt", alpha=3)
     network = conv2attn.load(folder / "right.pt")
     planted.taps(network.layer2.get_submodule("0.conv1"))[3, 2, 1] += 0.5
     conv2attn.save(network, folder / "wrong.pt")
@@ -60,35 +58,10 @@ def test_without_a_saved_input_a_refutation_repeats_itself_and_where_nothing_is_
     assert not (files / "shown.npz").exists()
 
 
-def test_a_stored_certificate_is_checked_again(files):
-    assert call("verify", "net.pt", "right.pt", *SIZE, "--report", "c.json").exit_code == 0
-    told = json.loads((files / "c.json").read_text())["circumstances"]
-    assert {"original sha256", "converted sha256", "torch", "device", "dtypes", "kernels"} <= told.keys()
-    result = call("recheck", "c.json")
-    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "holds: c.json")
-    (files / "right.pt").unlink()
-    os.link(files / "wrong.pt", files / "right.pt")
-    result = call("recheck", "c.json")
-    assert (result.exit_code, "right.pt is not the file" in result.stdout) == (1, True)
-
-
 def test_a_refuted_certificate_that_names_saved_inputs_is_right(files):
     assert call("verify", "net.pt", "wrong.pt", *SIZE, "--save-input", "in 1.npz", "--report", "c.json").exit_code == 1
     result = call("recheck", "c.json")
     assert (result.exit_code, "stored verdict: refuted, which is right" in result.stdout) == (1, True), result.stdout
-
-
-@pytest.mark.parametrize(
-    ("stem", "block", "size"), [("cifar", "bottleneck", "3x12x10"), ("imagenet", "basic", "3x20x18")]
-)
-def test_every_resnet_is_certified_and_passes_the_second_look(tmp_path, monkeypatch, stem, block, size):
-    monkeypatch.chdir(tmp_path)
-    plan = ResNetPlan(block=block, depths=(2, 1, 1, 1), width=4, classes=5, stem=stem)
-    torch.save(ResNet(plan).state_dict(), "net.pt")
-    conv2attn.save(conv2attn.convert(conv2attn.load("net.pt")), "net.attn.pt")
-    assert call("verify", "net.pt", "net.attn.pt", "--input-size", size, "--report", "c.json").exit_code == 0
-    found = json.loads(call("recheck", "c.json", "--format", "json").stdout)
-    assert (found["verdict"], found["wrong"], found["log2_chance"] < -40) == ("holds", [], True)
 
 
 def test_a_folder_that_takes_no_files_is_refused_before_any_work(files, monkeypatch):
@@ -100,7 +73,7 @@ def test_a_folder_that_takes_no_files_is_refused_before_any_work(files, monkeypa
 def test_a_report_names_the_files_and_no_first_or_second_network(files):
     claim = " ".join(call("convert", "net.pt", *SIZE).stdout.split())
     assert "the converted network is the same map as net.pt" in claim
-    for second in ("right.pt", "wrong.pt", "between.pt", "soft.pt"):
+    for second in ("right.pt", "wrong.pt", "between.pt"):
         told = call("verify", "net.pt", second, *SIZE, "-v").stdout
         assert not re.search("(first|second) network", told)
         assert second != "right.pt" or "right.pt is the same map as net.pt in the forward pass" in " ".join(
@@ -124,26 +97,19 @@ def test_the_conversion_of_a_network_of_ones_own_is_verified_with_the_code_of_it
 
 
 @pytest.mark.parametrize(
-    ("padding", "asked", "code"),
+    ("padding", "weight", "asked", "code"),
     [
-        ("circular", ["--shift", "1,0"], 0),
-        ("zeros", ["--shift", "1,0"], 1),
-        ("zeros", ["--flip"], 1),
-        ("zeros", ["--permute"], 1),
+        ("circular", 1.0, ["--shift", "1,0"], 0),
+        ("zeros", 1.0, ["--flip"], 0),
+        ("zeros", 1.0, ["--shift", "1,0"], 1),
+        ("zeros", 2.0, ["--flip"], 1),
+        ("zeros", 1.0, ["--permute"], 1),
     ],
 )
-def test_symmetric_asks_whether_a_network_commutes_with_a_movement(tmp_path, padding, asked, code):
-    torch.manual_seed(0)
-    torch.save(torch.nn.Conv2d(1, 2, 3, padding=1, padding_mode=padding), tmp_path / "net.pt")
+def test_symmetric_asks_whether_a_network_commutes_with_a_movement(tmp_path, padding, weight, asked, code):
+    conv = torch.nn.Conv2d(1, 2, 3, padding=1, padding_mode=padding)
+    conv.weight.data.copy_(torch.tensor([1.0, 2.0, weight]))
+    torch.save(conv, tmp_path / "net.pt")
     result = call("symmetric", tmp_path / "net.pt", *asked, "--input-size", "1x6x7", "--format", "json")
     assert result.exit_code == code
     assert json.loads(result.stdout)["circumstances"]["the first"].startswith(f"moves the input ({asked[0][2:]}")
-
-
-def test_a_network_that_flips_like_its_input_is_symmetric(tmp_path):
-    conv = torch.nn.Conv2d(1, 2, 3, padding=1)
-    with torch.no_grad():
-        conv.weight.copy_(torch.tensor([1.0, 2.0, 1.0]).expand(2, 1, 3, 3))
-    torch.save(conv, tmp_path / "net.pt")
-    assert call("symmetric", tmp_path / "net.pt", "--flip", "--input-size", "1x6x7").exit_code == 0
-    assert call("symmetric", tmp_path / "net.pt", "--shift", "0,1", "--input-size", "1x6x7").exit_code == 1

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from equality.pairs import After, Net
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
@@ -15,18 +16,9 @@ from conv2attn.verdicts import Strength, Verdict
 SIZE = (3, 8, 10)
 
 
-class Ending(nn.Module):
+def ending(code):
     """A convolution, and code on what it returns."""
-
-    def __init__(self, after):
-        super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            self.conv = nn.Conv2d(3, 3, 3, padding=1)
-        self.after = after
-
-    def forward(self, image):
-        return self.after(self.conv(image))
+    return After(lambda net, y: code(y), channels=(3, 3))
 
 
 ELSEWHERE = {
@@ -41,7 +33,7 @@ ELSEWHERE = {
 @pytest.mark.parametrize("converted", [False, True])
 @pytest.mark.parametrize("way", ELSEWHERE)
 def test_code_that_differs_under_other_conditions_is_not_proved_under_them(way, converted):
-    first, second = Ending(lambda y: y).eval(), Ending(ELSEWHERE[way]).eval()
+    first, second = ending(lambda y: y).eval(), ending(ELSEWHERE[way]).eval()
     second = conv2attn.convert(second) if converted else second
     found = certify(first, second, input_size=SIZE)
     assert found.strength is Strength.IDENTIFIED or found.verdict is not Verdict.HOLDS, found.to_text()
@@ -50,8 +42,8 @@ def test_code_that_differs_under_other_conditions_is_not_proved_under_them(way, 
 
 @pytest.mark.parametrize("height", [9, 10])
 def test_sizes_that_are_rounded_apart_are_apart(height):
-    first = Ending(lambda y: y[:, :, : math.floor(y.shape[2] * (1 / 3))])
-    second = Ending(lambda y: y[:, :, : math.floor(y.shape[2] * 0.333333333333333)])
+    first = ending(lambda y: y[:, :, : math.floor(y.shape[2] * (1 / 3))])
+    second = ending(lambda y: y[:, :, : math.floor(y.shape[2] * 0.333333333333333)])
     image = torch.rand(1, 3, height, 4)
     same = first(image).shape == second(image).shape
     assert same is (height == 10)
@@ -61,7 +53,7 @@ def test_sizes_that_are_rounded_apart_are_apart(height):
 
 
 def test_one_pooling_written_in_two_ways_is_not_refuted():
-    first, second = Ending(lambda y: F.adaptive_avg_pool2d(y, 1)), Ending(lambda y: F.avg_pool2d(y, y.shape[2:]))
+    first, second = ending(lambda y: F.adaptive_avg_pool2d(y, 1)), ending(lambda y: F.avg_pool2d(y, y.shape[2:]))
     for each in (second, conv2attn.convert(second)):
         found = certify(first, each, input_size=SIZE)
         assert (found.verdict, found.strength) == (Verdict.HOLDS, Strength.IDENTIFIED), found.to_text()
@@ -78,12 +70,12 @@ FLOW = {
 @pytest.mark.parametrize("way", FLOW)
 @pytest.mark.filterwarnings("ignore")
 def test_control_flow_ends_in_a_verdict_and_runs_afterwards(way):
-    original, image = Ending(FLOW[way]).eval(), torch.rand(1, *SIZE)
+    original, image = ending(FLOW[way]).eval(), torch.rand(1, *SIZE)
     converted = conv2attn.convert(original)
     with torch.no_grad():
         before = original(image), converted(image)
     found = certify(original, converted, images=image)
-    other = certify(original, Ending(lambda y: y * 3), images=image)
+    other = certify(original, ending(lambda y: y * 3), images=image)
     with torch.no_grad():
         after = original(image), converted(image)
     assert all(map(torch.equal, before, after))
@@ -91,23 +83,11 @@ def test_control_flow_ends_in_a_verdict_and_runs_afterwards(way):
     assert other.verdict is not Verdict.HOLDS
 
 
-class OfTheMode(nn.Module):
-    """A weight that is another one under gradients."""
-
-    def forward(self, weight):
-        return weight * 2 if torch.is_grad_enabled() else weight
-
-
-class DropConnect(nn.Module):
-    """A weight of which a part is dropped at each call."""
-
-    def forward(self, weight):
-        return F.dropout(weight, 0.5, self.training)
-
-
 def test_a_weight_that_depends_on_the_gradient_mode_is_proved_of_itself_alone():
-    plain, original = Ending(lambda y: y), Ending(lambda y: y)
-    parametrize.register_parametrization(original.conv, "weight", OfTheMode(), unsafe=True)
+    plain, original = ending(lambda y: y), ending(lambda y: y)
+    parametrize.register_parametrization(
+        original.conv, "weight", Net(lambda _, weight: weight * 2 if torch.is_grad_enabled() else weight), unsafe=True
+    )
     for second in (original, conv2attn.convert(original)):
         found = certify(plain, second, input_size=SIZE)
         assert found.verdict is not Verdict.HOLDS or found.strength is Strength.IDENTIFIED, found.to_text()
@@ -115,8 +95,10 @@ def test_a_weight_that_depends_on_the_gradient_mode_is_proved_of_itself_alone():
 
 @pytest.mark.parametrize("training", [False, True])
 def test_a_weight_that_is_drawn_is_not_refuted_against_itself(training):
-    original = Ending(lambda y: y)
-    parametrize.register_parametrization(original.conv, "weight", DropConnect(), unsafe=True)
+    original = ending(lambda y: y)
+    parametrize.register_parametrization(
+        original.conv, "weight", Net(lambda net, weight: F.dropout(weight, 0.5, net.training)), unsafe=True
+    )
     original.train(training)
     for second in (original, conv2attn.convert(original)):
         found = certify(original, second, input_size=SIZE)
@@ -126,25 +108,18 @@ def test_a_weight_that_is_drawn_is_not_refuted_against_itself(training):
 
 @pytest.mark.parametrize("after", [lambda y: y.sum().softmax(0), lambda y: y.sum().softmax(-1) * y])
 def test_a_softmax_of_a_lone_number_ends_in_a_verdict(after):
-    original = Ending(after)
-    for second in (conv2attn.convert(original), Ending(lambda y: after(y) * 1)):
+    original = ending(after)
+    for second in (conv2attn.convert(original), ending(lambda y: after(y) * 1)):
         assert certify(original, second, input_size=SIZE).verdict in (Verdict.HOLDS, Verdict.UNDECIDED)
 
 
-class Vectors(nn.Module):
+def vectors(scale):
     """A network of vectors, which a convolution reads as images."""
-
-    def __init__(self, scale):
-        super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            self.conv, self.scale = nn.Conv1d(1, 2, 3, padding=1), scale
-
-    def forward(self, vector):
-        return self.conv(vector[None, None]) * self.scale
+    torch.manual_seed(0)
+    return Net(lambda net, vector: net.conv(vector[None, None]) * net.scale, conv=nn.Conv1d(1, 2, 3), scale=scale)
 
 
 def test_images_with_one_axis_end_in_a_verdict():
-    original, image = Vectors(1.0), torch.rand(5)
+    original, image = vectors(1.0), torch.rand(5)
     assert certify(original, conv2attn.convert(original), images=image).verdict is Verdict.HOLDS
-    assert certify(original, Vectors(1.5), images=image).verdict is Verdict.REFUTED
+    assert certify(original, vectors(1.5), images=image).verdict is Verdict.REFUTED

@@ -6,28 +6,13 @@ import weakref
 
 import pytest
 import torch
+from equality.pairs import After, Net
 from torch import nn
 
 import conv2attn
 from conv2attn.verdicts import Strength, Verdict
 
 SMALL = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-
-
-class Net(nn.Module):
-    """A convolution, and a function of the network and of what it returns."""
-
-    def __init__(self, after, **attributes):
-        super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            self.conv = nn.Conv2d(3, 4, 3)
-        self.after = after
-        for name, value in attributes.items():
-            setattr(self, name, value)
-
-    def forward(self, image):
-        return self.after(self, self.conv(image))
 
 
 class Capturing(nn.Module):
@@ -44,22 +29,13 @@ class Capturing(nn.Module):
         return self.scale(out)
 
 
-class Child(nn.Module):
-    def __init__(self, parent):
-        super().__init__()
-        self.parent = weakref.ref(parent)
-
-    def forward(self, out):
-        return out * self.parent().size
-
-
 class Parent(nn.Module):
     """A child that holds its parent weakly."""
 
     def __init__(self):
         super().__init__()
         self.conv, self.size = nn.Conv2d(3, 4, 3), 6
-        self.child = Child(self)
+        self.child = Net(lambda net, out: out * net.parent().size, parent=weakref.ref(self))
 
     def forward(self, image):
         out = self.conv(image)
@@ -92,17 +68,20 @@ def test_a_network_whose_copy_would_still_hold_parts_of_it_is_not_run_in_its_pla
 def remembering():
     """A network with a list that a queue holds too."""
     numbers = [2.0]
-    return Net(lambda net, out: out * net.a[0], a=numbers, past=collections.deque([numbers]))
+    return After(lambda net, out: out * net.a[0], a=numbers, past=collections.deque([numbers]))
 
 
 CHANGED = {
-    "a number of an attribute": (lambda: Net(lambda net, out: out * net.a, a=2.0), lambda net: setattr(net, "a", 2.5)),
-    "the sign of zero": (lambda: Net(lambda net, out: out / net.a, a=0.0), lambda net: setattr(net, "a", -0.0)),
+    "a number of an attribute": (
+        lambda: After(lambda net, out: out * net.a, a=2.0),
+        lambda net: setattr(net, "a", 2.5),
+    ),
+    "the sign of zero": (lambda: After(lambda net, out: out / net.a, a=0.0), lambda net: setattr(net, "a", -0.0)),
     "a buffer no longer shared": (Bound, lambda net: setattr(net, "scale", net.scale.clone())),
     "a list no longer shared": (remembering, lambda net: setattr(net, "a", [2.0])),
-    "a class": (lambda: Net(lambda net, out: out, a=nn.ReLU), lambda net: setattr(net, "a", nn.GELU)),
-    "a type of lists": (lambda: Net(lambda net, out: out, a=list[int]), lambda net: setattr(net, "a", list[str])),
-    "another lambda": (lambda: Net(lambda net, out: out * 2), lambda net: setattr(net, "after", lambda n, y: y * 2.1)),
+    "a class": (lambda: After(lambda net, out: out, a=nn.ReLU), lambda net: setattr(net, "a", nn.GELU)),
+    "a type of lists": (lambda: After(lambda net, out: out, a=list[int]), lambda net: setattr(net, "a", list[str])),
+    "another lambda": (lambda: After(lambda net, out: out * 2), lambda net: setattr(net, "code", lambda n, y: y * 2.1)),
 }
 
 
@@ -124,14 +103,13 @@ def test_a_lazy_layer_stays_lazy():
 
 
 def test_in_place_code_after_a_layer_runs_in_both_for_channels_last():
-    class InPlace(Net):
-        def forward(self, image):
-            with torch.no_grad():
-                out = self.conv(image)
-            out *= self.gain
-            return out
+    def scaled(net, image):
+        with torch.no_grad():
+            out = net.conv(image)
+        out *= net.gain
+        return out
 
-    original = InPlace(None, gain=nn.Parameter(torch.ones(4, 1, 1))).eval()
+    original = Net(scaled, conv=nn.Conv2d(3, 4, 3), gain=nn.Parameter(torch.ones(4, 1, 1))).eval()
     images = SMALL.to(memory_format=torch.channels_last)
     assert conv2attn.certify(original, conv2attn.convert(original), images=images).verdict is Verdict.HOLDS
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from equality.pairs import Net
 from imitated_device import DEVICE, imitated
 from torch import nn
 
@@ -14,17 +15,11 @@ CALLS = {
 }
 
 
-class Attending(nn.Module):
+def attend(net, image):
     """Attention of one's own on patches: it is read by runs of copies."""
-
-    def __init__(self):
-        super().__init__()
-        self.patch, self.qkv, self.out = nn.Conv2d(3, 8, 2, 2), nn.Linear(8, 24), nn.Linear(8, 8)
-
-    def forward(self, image):
-        tokens = self.patch(image).flatten(2).mT
-        query, key, value = (each.unflatten(2, (2, 4)).transpose(1, 2) for each in self.qkv(tokens).chunk(3, -1))
-        return self.out(((query @ key.mT).softmax(-1) @ value).transpose(1, 2).flatten(2))
+    tokens = net.patch(image).flatten(2).mT
+    query, key, value = (each.unflatten(2, (2, 4)).transpose(1, 2) for each in net.qkv(tokens).chunk(3, -1))
+    return net.out(((query @ key.mT).softmax(-1) @ value).transpose(1, 2).flatten(2))
 
 
 def default(device="cpu", dtype=torch.float32):
@@ -81,7 +76,8 @@ def test_a_default_device_of_meta_converts_a_network_that_has_numbers():
 @pytest.mark.parametrize("place", [DEVICE, "meta"], ids=str)
 def test_attention_of_ones_own_is_read_alike_whatever_the_default_device(place):
     torch.manual_seed(0)
-    network, images = Attending().eval(), torch.randn(2, 3, 8, 8)
+    parts = {"patch": nn.Conv2d(3, 8, 2, 2), "qkv": nn.Linear(8, 24), "out": nn.Linear(8, 8)}
+    network, images = Net(attend, **parts).eval(), torch.randn(2, 3, 8, 8)
     expected = conv2attn.heads(network, images)
     default(place)
     report = conv2attn.heads(network, images)

@@ -90,7 +90,7 @@ def changed(network, at, change):
     return other
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(network=NETWORKS, at=st.integers(0, 2))
 def test_a_harmless_rewrite_is_one_formula(network, at):
     report = certify(network, changed(network, at, rewritten), input_size=SIZE)
@@ -98,14 +98,14 @@ def test_a_harmless_rewrite_is_one_formula(network, at):
     assert report.strength in (Strength.IDENTIFIED, Strength.PROVED)
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(network=NETWORKS, at=st.integers(0, 2))
 def test_a_fold_is_one_map_but_for_rounding(network, at):
     report = certify(network, changed(network, at, folded), input_size=SIZE)
     assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.ROUNDED), report.to_text()
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(network=NETWORKS, at=st.integers(0, 2), mistake=st.sampled_from(MISTAKES))
 def test_a_mistake_never_holds_and_its_place_is_the_block_that_was_changed(network, at, mistake):
     report = certify(network, changed(network, at, mistake), input_size=SIZE)

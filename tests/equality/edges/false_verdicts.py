@@ -8,6 +8,7 @@ import pytest
 import torch
 from changes import changing
 from commands import call, save_residual
+from equality.pairs import After, Net, layer
 from equality.reports import at_most_rounded
 from torch import nn
 
@@ -20,37 +21,24 @@ from conv2attn.verdicts import Verdict
 
 
 def convolution(**options):
-    torch.manual_seed(0)
-    return nn.Conv2d(3, 4, 3, **options)
+    return layer(3, 4, padding=0, **options)
 
 
 def test_what_was_assumed_about_a_state_dict_stands_in_the_first_line_and_in_the_claim(tmp_path):
     network = conv2attn.load(save_residual(tmp_path / "net.pt"))
     report = certify(network, conv2attn.convert(network), input_size=(3, 12, 10))
     assert report.verdict is Verdict.HOLDS
-    assert "from keys and shapes alone" in report.to_text().partition("\n\n")[0]
-    assert "from keys and shapes alone" in report.to_markdown().partition("\n\n")[0]
-    assert "from keys and shapes alone" in report.claim
+    for text in (report.to_text().partition("\n\n")[0], report.to_markdown().partition("\n\n")[0], report.claim):
+        assert "from keys and shapes alone" in text
 
 
-def test_nothing_is_said_to_be_assumed_of_networks_that_were_passed():
-    network = convolution()
-    report = certify(network, conv2attn.convert(network), input_size=(3, 12, 10))
-    assert "keys and shapes" not in report.to_text()
-
-
-@pytest.mark.parametrize("engine", ["sdpa", "dense"])
-def test_an_engine_that_refuses_other_sizes_limits_the_claim(engine):
+@pytest.mark.parametrize("engine", ["sdpa", "dense", "auto"])
+def test_an_engine_that_refuses_other_sizes_alone_limits_the_claim(engine):
     original = convolution()
-    converted = conv2attn.set_engine(conv2attn.convert(original), engine)
-    report = certify(original, converted, input_size=(3, 12, 10))
-    assert f"of sizes that the engine {engine} does not refuse in the layer" in report.claim
-
-
-def test_an_engine_that_takes_all_sizes_is_not():
-    original = convolution()
-    report = certify(original, conv2attn.convert(original), input_size=(3, 12, 10))
-    assert "does not refuse" not in report.claim
+    report = certify(original, conv2attn.set_engine(conv2attn.convert(original), engine), input_size=(3, 12, 10))
+    told = f"of sizes that the engine {engine} does not refuse in the layer"
+    assert (told in report.claim) is ("does not refuse" in report.claim) is (engine != "auto")
+    assert "keys and shapes" not in report.to_text()  # nothing was assumed of networks that were passed
 
 
 @pytest.mark.parametrize(("size", "verdict"), [(1e38, Verdict.UNDECIDED), (3e38, Verdict.REFUTED)])
@@ -68,24 +56,17 @@ def test_heads_that_cancel_may_overflow_where_the_convolution_does_not(size, ver
     assert row.verdict is verdict, row.findings
 
 
-class Shifted(nn.Module):
+def shifted(*numbers):
     """A convolution from which three numbers are subtracted, one after the other."""
-
-    def __init__(self, *numbers):
-        super().__init__()
-        self.layer = convolution()
-        for name, number in zip("abc", numbers, strict=True):
-            self.register_buffer(name, torch.tensor(number))
-
-    def forward(self, image):
-        return self.layer(image) - self.a - self.b - self.c
+    a, b, c = map(torch.tensor, numbers)
+    return After(lambda net, x: x - net.a - net.b - net.c, a=a, b=b, c=c)
 
 
 @pytest.mark.parametrize("size", [1e3, 1e6])
 @pytest.mark.parametrize("change", [lambda network: network, conv2attn.convert])
 def test_numbers_that_cancel_in_another_order_refute_nothing(size, change):
     a, b, c = size, -0.03 * size, -0.97 * size
-    report = certify(Shifted(a, b, c), change(Shifted(b, a, c)), input_size=(3, 8, 8))
+    report = certify(shifted(a, b, c), change(shifted(b, a, c)), input_size=(3, 8, 8))
     assert report.verdict is not Verdict.REFUTED
 
 
@@ -123,28 +104,20 @@ def test_code_that_jumps_where_numbers_cancel_refutes_nothing(name):
 @pytest.mark.parametrize("exponent", [30, 60])
 @pytest.mark.parametrize("constants", [True, False])
 def test_numbers_too_large_for_any_format_that_cancel_refute_nothing(exponent, constants):
-    class Summed(nn.Module):
-        def __init__(self, *factors):
-            super().__init__()
-            self.layer, self.factors = convolution(), factors
-            self.register_buffer("numbers", torch.tensor(factors))
-
-        def forward(self, image):
-            a, b, c = self.numbers.unbind() if constants else self.factors
-            return self.layer(image) * a + self.layer(image) * b + self.layer(image) * c
+    def summed(net, image):
+        a, b, c = net.numbers.unbind() if constants else net.factors
+        return net.layer(image) * a + net.layer(image) * b + net.layer(image) * c
 
     large = 2.0**exponent
-    pair = []
-    for factors in ((large, 1.0, -large), (large, -large, 1.0)):
-        torch.manual_seed(0)
-        pair.append(Summed(*factors))
+    orders = (large, 1.0, -large), (large, -large, 1.0)
+    pair = (Net(summed, layer=convolution(), factors=each, numbers=torch.tensor(each)) for each in orders)
     found = certify(*pair, input_size=(3, 8, 8))
     assert found.verdict is not Verdict.REFUTED, found.to_text()
     assert at_most_rounded(found)
 
 
 def test_another_number_among_those_that_cancel_refutes():
-    report = certify(Shifted(1e3, -30.0, -970.0), Shifted(1e3, -30.0, -970.1), input_size=(3, 8, 8))
+    report = certify(shifted(1e3, -30.0, -970.0), shifted(1e3, -30.0, -970.1), input_size=(3, 8, 8))
     assert report.verdict is Verdict.REFUTED
 
 
@@ -152,26 +125,20 @@ class Odd(Exception):
     """An error that no library raises."""
 
 
-class Raising(nn.Module):
-    def __init__(self, error):
-        super().__init__()
-        self.layer, self.error = convolution(), error
-
-    def forward(self, image):
-        if self.error:
-            raise self.error
-        return self.layer(image)
+def raising(net, image):
+    if net.error:
+        raise net.error
+    return image
 
 
 @pytest.mark.parametrize(
     "error", [Odd("odd"), KeyError("k"), AssertionError(), NotImplementedError("n"), OSError(2, "x")]
 )
 def test_a_second_network_that_raises_is_refuted_and_an_original_that_does_is_a_usage_error(error):
-    torch.manual_seed(0)
-    original, raising = Raising(None), Raising(error)
-    assert certify(original, raising, input_size=(3, 12, 10)).verdict is Verdict.REFUTED
+    networks = After(raising, error=None), After(raising, error=error)
+    assert certify(*networks, input_size=(3, 12, 10)).verdict is Verdict.REFUTED
     with pytest.raises(UsageError, match="does not run"):
-        certify(raising, original, input_size=(3, 12, 10))
+        certify(*networks[::-1], input_size=(3, 12, 10))
 
 
 def test_a_padding_that_refuses_small_images_is_not_no_padding():
@@ -227,35 +194,24 @@ def test_the_users_layers_are_not_run_on_probes_with_their_hooks_on():
     assert not largest or max(largest) <= 1.0
 
 
-@pytest.mark.parametrize("kind", ["fifo", "device", "folder"])
-def test_a_certificate_must_be_a_regular_file(tmp_path, kind):
-    path = {"fifo": tmp_path / "f", "device": "/dev/zero", "folder": tmp_path}
-    if kind == "fifo":
-        os.mkfifo(path[kind])
-    found = call("recheck", path[kind])
-    assert (found.exit_code, "regular file" in found.stderr) == (2, True), found.stderr
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("f", "regular file"), ("/dev/zero", "regular file"), ("", "regular file"), ("x" * 300, "does not exist")],
+)
+def test_a_certificate_must_be_a_regular_file(tmp_path, name, told):
+    os.mkfifo(tmp_path / "f")
+    found = call("recheck", tmp_path / name)
+    assert (found.exit_code, told in found.stderr) == (2, True), found.stderr
 
 
-def test_a_name_that_no_file_can_have_is_missing(tmp_path):
-    found = call("recheck", tmp_path / ("x" * 300))
-    assert (found.exit_code, "does not exist" in found.stderr) == (2, True), found.stderr
-
-
-class Elsewhere(nn.Module):
-    """A network whose operators torch does not see, as those of an ONNX file."""
-
-    def __init__(self, network):
-        super().__init__()
-        self.run = [network]
-
-    def forward(self, image):
-        with torch.no_grad():
-            return torch.from_numpy(self.run[0](torch.from_numpy(image.detach().numpy())).numpy())
+def elsewhere(net, image):
+    """The network's operators, where torch does not see them, as those of an ONNX file."""
+    with torch.no_grad():
+        return torch.from_numpy(net.run[0](torch.from_numpy(image.detach().numpy())).numpy())
 
 
 def test_a_network_of_which_nothing_is_seen_is_undecided_beside_the_conversion_of_its_source():
-    torch.manual_seed(0)
-    source = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Conv2d(3, 2, 3)).eval()
-    found = certify(Elsewhere(source), conv2attn.convert(source), input_size=(2, 8, 9))
+    source = nn.Sequential(layer(2, 3), nn.ReLU(), layer(3, 2)).eval()
+    found = certify(Net(elsewhere, run=[source]), conv2attn.convert(source), input_size=(2, 8, 9))
     assert found.verdict is Verdict.UNDECIDED
     assert {row.verdict for row in found.rows} == {Verdict.UNDECIDED}

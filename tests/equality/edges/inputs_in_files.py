@@ -141,13 +141,6 @@ def test_options_that_do_not_fit_a_call_are_refused(verify, options, match):
     refused(*verify, "--inputs", "call.pt", *options, match=match)
 
 
-def test_a_certificate_of_a_call_is_checked_again(verify):
-    FILES["by-name.npz"]("call.npz")
-    assert call(*verify, *CALLED, "call.npz", "--report", "c.json").exit_code == 0
-    again = call("recheck", "c.json", *verify[3:])
-    assert (again.exit_code, again.stdout.splitlines()[0]) == (0, "holds: c.json"), again.output
-
-
 def test_a_certificate_is_checked_again_with_its_own_inputs_alone(verify):
     FILES["by-name.npz"]("call.npz")
     assert call(*verify, *CALLED, "call.npz", "--report", "c.json").exit_code == 0

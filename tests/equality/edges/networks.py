@@ -1,27 +1,27 @@
 """Whole networks: which layers are compared with which, and what is said where nothing can be."""
 
+from collections import OrderedDict
+
 import pytest
 import torch
 from changes import changing
-from equality.pairs import layer
+from equality.cases import made, shared
+from equality.pairs import Net, layer
 from equality.planted import image, network, original, taps, ulp
 from equality.reports import PROVED, outcome, rows
 from torch import nn
 
 import conv2attn
 from conv2attn.equality import certify
-from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.verdicts import Strength, Verdict
 
 HOLDS, REFUTED, UNDECIDED, UNSUPPORTED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED, Verdict.UNSUPPORTED
 
 
-def test_a_network_computes_itself():
+def test_a_network_beside_itself_has_rows_of_no_attention():
     report = certify(original(), original(), images=image())
-    assert outcome(report) == PROVED
-    assert [row.max_error for row in report.rows] == [0.0, 0.0, 0.0]
-    told = {(row.heads, row.d_head, row.alpha, row.parameters, row.memory_saved) for row in report.rows}
-    assert told == {(None,) * 5}
+    told = {(r.max_error, r.heads, r.d_head, r.alpha, r.parameters, r.memory_saved) for r in report.rows}
+    assert told == {(0.0, *(None,) * 5)}
 
 
 @pytest.mark.filterwarnings("ignore:C2A132")
@@ -54,68 +54,27 @@ def test_a_weight_that_is_not_finite_is_refused_by_the_name_of_its_layer():
     assert UNDECIDED in {finding.verdict for finding in report.between}
 
 
-class Shared(nn.Module):
-    """One convolution under two names, used twice."""
-
-    def __init__(self):
-        super().__init__()
-        self.first = layer()
-        self.again = self.first
-
-    def forward(self, given):
-        return self.again(torch.relu(self.first(given)))
-
-
 def test_a_shared_layer_is_one_row_and_may_be_two_layers():
-    original = Shared()
+    original = made(shared)
     converted = conv2attn.convert(original)
     report = certify(original, converted, images=image())
     assert (outcome(report), rows(report)) == (PROVED, ["first"])
-    converted.again = conv2attn.convert(original.first)
+    converted.second = conv2attn.convert(original.first)
     report = certify(original, converted, images=image())
-    assert (report.verdict, report.strength, rows(report)) == (HOLDS, Strength.IDENTIFIED, ["first", "again"])
-    ulp(taps(converted.again), (0, 0, 0))
-    assert rows(certify(original, converted, images=image()), REFUTED) == ["again"]
+    assert (report.verdict, report.strength, rows(report)) == (HOLDS, Strength.IDENTIFIED, ["first", "second"])
+    ulp(taps(converted.second), (0, 0, 0))
+    assert rows(certify(original, converted, images=image()), REFUTED) == ["second"]
     two = nn.Sequential(layer(), layer(seed=1))
     one = conv2attn.convert(two)
     one[1] = one[0]
     assert rows(certify(two, one, images=image()), REFUTED) == ["1"]
 
 
-class Idle(nn.Module):
-    """A convolution that nothing reaches."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = layer()
-
-    def forward(self, given):
-        return given
-
-
 def test_a_layer_that_no_input_met_is_compared_and_not_measured():
-    original = Idle()
+    original = Net(lambda net, given: given, conv=layer())
     (row,) = certify(original, conv2attn.convert(original), images=image()).rows
     assert (row.grid, row.memory_saved, row.max_error, row.bound, row.heads) == (None, None, None, None, 9)
     assert [finding.part for finding in row.findings] == ["geometry", "weights", "leak"]
-
-
-def content(*channels):
-    return MultiHeadSelfAttention(*channels, conv2attn.convert(layer(*channels)).encoding, terms="qk+vr")
-
-
-def test_pairs_are_layers_of_one_name():
-    first = nn.ModuleDict({"a": layer(), "b": content(4, 4), "c": layer(), "d": content(4, 4), "e": nn.ReLU()})
-    second = nn.ModuleDict(
-        {"a": conv2attn.convert(first["a"]), "b": layer(), "c": nn.ReLU(), "d": layer(), "e": layer()}
-    )
-    second["d"] = conv2attn.convert(layer())
-    for side in (first, second):
-        side.forward = side["a"].forward
-    report = certify(first, second, images=image())
-    assert (report.verdict, report.strength) == (HOLDS, Strength.IDENTIFIED)  # only the first is called
-    single = certify(layer(), conv2attn.convert(layer()), images=image())
-    assert rows(single) == ["(root)"]
 
 
 def test_a_skipped_layer_does_not_count_unless_it_was_touched():
@@ -138,12 +97,9 @@ def test_equal_graphs_without_convolutions_are_proved():
 
 
 def test_the_order_of_modules_that_run_one_after_another_counts():
-    first = nn.Sequential()
-    first.add_module("a", nn.Conv2d(4, 4, 1))
-    first.add_module("b", nn.ReLU())
-    second = nn.Sequential()
-    second.add_module("b", nn.ReLU())
-    second.add_module("a", conv2attn.convert(first.a))
+    layers = {"a": nn.Conv2d(4, 4, 1), "b": nn.ReLU()}
+    first = nn.Sequential(OrderedDict(layers))
+    second = nn.Sequential(OrderedDict(b=nn.ReLU(), a=conv2attn.convert(layers["a"])))
     report = certify(first, second, images=image())
     assert (report.verdict, report.between[0].part) == (REFUTED, "numbers")
 
@@ -194,22 +150,10 @@ def test_a_hook_that_computes_a_weight_computes_it_anew():
     assert certify(original, other, images=image()).verdict is REFUTED
 
 
-def test_noise_is_the_same_in_both_networks():
-    original = nn.Sequential(layer(), nn.Dropout(0.5)).train()
-    report = certify(original, conv2attn.convert(original), images=image())
-    assert report.outputs.max_difference < 1e-4
-
-
 def test_the_certificate_says_what_it_is_of():
     asked = {"images": image(), "labels": torch.tensor([0, 1]), "circumstances": [("files", "two")]}
     report = certify(original(), conv2attn.convert(original()), **asked)
-    known = dict(report.circumstances)
-    assert (known["files"], known["device"], known["dtypes"], known["torch"]) == (
-        "two",
-        "cpu",
-        "float32",
-        torch.__version__,
-    )
+    assert dict(report.circumstances)["files"] == "two"
     assert report.outputs.images == "2 given images"
     assert sum(report.outputs.correct) in range(5)
     assert [finding.part for finding in report.between] == ["structure", "outputs"]

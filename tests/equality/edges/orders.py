@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from equality.pairs import Net
 from torch import nn
 
 from conv2attn.equality.worlds import compare_sections
@@ -10,19 +11,16 @@ IMAGES = (torch.randn(4, 6, generator=torch.Generator().manual_seed(3)),)
 GROUPS = torch.tensor([0, 0, 1, 2])
 
 
-class Routing(nn.Module):
+def routing(choose, scale=1.0):
     """Numbers, scores beside them, and code that chooses by scores; the scores may be scaled."""
 
-    def __init__(self, choose, scale=1.0):
-        super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(1)
-            self.stem, self.scores, self.head = nn.Linear(6, 8), nn.Linear(8, 5), nn.Linear(8, 3)
-        self.choose, self.scale = choose, scale
+    def code(net, x):
+        h = net.stem(x).relu()
+        return net.head(choose(net.scores(h) * scale, h))
 
-    def forward(self, x):
-        h = self.stem(x).relu()
-        return self.head(self.choose(self.scores(h) * self.scale, h))
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return Net(code, stem=nn.Linear(6, 8), scores=nn.Linear(8, 5), head=nn.Linear(8, 3))
 
 
 def largest_two(scores, h):
@@ -75,19 +73,19 @@ DIFFERENT = {
 
 @pytest.mark.parametrize("name", SAME)
 def test_choices_and_groups_in_another_spelling_are_one_map(name):
-    answer = compare_sections(*map(Routing, SAME[name]), IMAGES)
+    answer = compare_sections(*map(routing, SAME[name]), IMAGES)
     assert answer.equal, answer.reason
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_other_choices_part(name):
-    answer = compare_sections(*map(Routing, DIFFERENT[name]), IMAGES)
+    answer = compare_sections(*map(routing, DIFFERENT[name]), IMAGES)
     assert answer.equal is False
     assert answer.place is not None
 
 
 def test_scores_of_which_the_order_alone_is_used_count():
     """Scaled by one thousandth their order stays, and every output with it: the numbers that are compared differ."""
-    networks = Routing(at_the("argmax")), Routing(at_the("argmax"), 1.001)
+    networks = routing(at_the("argmax")), routing(at_the("argmax"), 1.001)
     assert torch.equal(*(network(*IMAGES) for network in networks))
     assert compare_sections(*networks, IMAGES).equal is False

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 from equality import planted
-from torch import Tensor, nn
+from equality.pairs import After
+from torch import Tensor
 
 import conv2attn
 from conv2attn.equality import certify
@@ -17,21 +18,14 @@ IMAGES = torch.rand(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
 HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
 
 
-class Returning(nn.Module):
-    """A convolution, and something else that is returned."""
-
-    def __init__(self, given):
-        super().__init__()
-        self.conv, self.given = nn.Conv2d(1, 2, 3), given
-
-    def forward(self, image):
-        self.conv(image)
-        return self.given() if callable(self.given) else self.given
+def returning(net, image):
+    """Something else than what its convolution returns."""
+    return net.given() if callable(net.given) else net.given
 
 
 def compared(first, second, images=IMAGES, **asked):
     """The certificate of two networks that return these."""
-    original = Returning(first)
+    original = After(returning, channels=(1, 2), given=first)
     converted = conv2attn.convert(original)
     converted.given = second
     return certify(original, converted, images=images, **asked)
@@ -163,18 +157,6 @@ def test_classes_and_margins_are_counted_for_each_image():
     assert compared(first[:, :1], first[:, :1], images).outputs.same_top1 is None
 
 
-class Ending(nn.Module):
-    """What becomes of the pixels of a convolution."""
-
-    def __init__(self, ending):
-        super().__init__()
-        torch.manual_seed(0)
-        self.layer, self.ending = nn.Conv2d(4, 3, 3), ending
-
-    def forward(self, image):
-        return self.ending(self.layer(image).sum((2, 3)))
-
-
 ENDINGS = {
     "truth values": (lambda pixels: pixels > 0, HOLDS),
     "whole numbers": (lambda pixels: (pixels / 100).round().long(), HOLDS),
@@ -187,5 +169,5 @@ ENDINGS = {
 @pytest.mark.parametrize("kind", ENDINGS)
 def test_only_tensors_and_plain_values_are_proved(kind):
     ending, verdict = ENDINGS[kind]
-    original = Ending(ending)
+    original = After(lambda net, y: ending(y.sum((2, 3))), channels=(4, 3))
     assert certify(original, conv2attn.convert(original), images=planted.image()).verdict is verdict

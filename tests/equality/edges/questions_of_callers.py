@@ -1,68 +1,60 @@
 """What callers ask of two networks that are one: other masks, fused kernels, layers that pickle themselves."""
 
+import contextlib
 import copy
 import dataclasses
-import threading
 
 import pytest
 import torch
+from equality.pairs import After, Net
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from conv2attn.equality import certify
 from conv2attn.errors import UsageError
 from conv2attn.networks import copy_network
+from conv2attn.networks.fast_path import without_fast_path
 from conv2attn.verdicts import Strength, Verdict
 
+LEAST = torch.finfo(torch.float32).min
 
-class Causal(nn.Module):
+
+def causal(fill):
     """Causal attention by a mask that `fill` marks, or by torch's own where there is none."""
 
-    def __init__(self, fill: float | None, width: int = 8):
-        super().__init__()
-        torch.manual_seed(0)
-        self.projection, self.fill = nn.Linear(width, 3 * width), fill
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.projection(x).chunk(3, -1)
-        if self.fill is None:
+    def attend(net, x):
+        q, k, v = net.projection(x).chunk(3, -1)
+        if fill is None:
             return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        mask = torch.full((x.shape[1], x.shape[1]), self.fill).triu(1)
+        mask = torch.full((x.shape[1], x.shape[1]), fill).triu(1)
         return (q @ k.mT / q.shape[-1] ** 0.5 + mask).softmax(-1) @ v
 
+    torch.manual_seed(0)
+    return Net(attend, projection=nn.Linear(16, 48)).eval()
 
-@pytest.mark.parametrize(("fill", "same"), [(torch.finfo(torch.float32).min, True), (-1e31, True), (-1e4, False)])
+
+@pytest.mark.parametrize(("fill", "same"), [(LEAST, True), (-1e31, True), (-1e4, False)])
 def test_the_least_float_masks_as_infinity_does_and_a_small_number_does_not(fill, same):
-    certificate = certify(Causal(None, 16).eval(), Causal(fill, 16).eval(), input_size=(5, 16))
+    certificate = certify(causal(None), causal(fill), input_size=(5, 16))
     assert ((certificate.verdict, certificate.strength) == (Verdict.HOLDS, Strength.IDENTIFIED)) is same
     assert ("within +-1e29" in certificate.claim) is same
 
 
 def test_the_least_float_is_no_infinity_outside_a_softmax():
-    class Least(nn.Module):
-        def forward(self, x):
-            return x + torch.finfo(torch.float32).min
-
-    class Infinite(nn.Module):
-        def forward(self, x):
-            return x - torch.inf
-
-    assert certify(Least(), Infinite(), input_size=(3, 4, 4)).verdict is not Verdict.HOLDS
+    assert (
+        certify(Net(lambda _, x: x + LEAST), Net(lambda _, x: x - torch.inf), input_size=(3, 4, 4)).verdict
+        is not Verdict.HOLDS
+    )
 
 
 def test_the_fused_kernel_of_attention_is_off_while_networks_are_compared_and_on_again_afterwards():
     states = []
 
-    class Attention(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attention = nn.MultiheadAttention(16, 4, batch_first=True)
+    def attend(net, x):
+        states.append(torch.backends.mha.get_fastpath_enabled())
+        return net.attention(x, x, x, need_weights=False)[0]
 
-        def forward(self, x):
-            states.append(torch.backends.mha.get_fastpath_enabled())
-            return self.attention(x, x, x, need_weights=False)[0]
-
-    attention = Attention().eval()
+    attention = Net(attend, attention=nn.MultiheadAttention(16, 4, batch_first=True)).eval()
     assert certify(attention, copy_network(attention), input_size=(3, 16))
     assert not any(states)
     assert torch.backends.mha.get_fastpath_enabled()
@@ -95,17 +87,14 @@ class Named:
     features: Tensor | None = None
 
 
-class Packed(nn.Module):
+def packed(pack, bias=0.0):
     """A small network that packs what it returns."""
 
-    def __init__(self, pack, bias=0.0):
-        super().__init__()
-        torch.manual_seed(0)
-        self.conv, self.pack, self.bias = nn.Conv2d(3, 4, 3), pack, bias
+    def code(net, y):
+        y = y.relu()
+        return net.pack(y.mean((2, 3)) + net.bias, y)
 
-    def forward(self, x):
-        y = self.conv(x).relu()
-        return self.pack(y.mean((2, 3)) + self.bias, y)
+    return After(code, pack=pack, bias=bias).eval()
 
 
 PACKINGS = {
@@ -121,18 +110,18 @@ TWO_FIELDS = lambda logits, features: {"logits": logits, "features": features}  
 @pytest.mark.parametrize("one", PACKINGS)
 @pytest.mark.parametrize("other", PACKINGS)
 def test_packaging_never_changes_a_verdict(one, other):
-    first, second, wrong = Packed(PACKINGS[one]), Packed(PACKINGS[other]), Packed(PACKINGS[other], 0.1)
-    certificate = certify(first.eval(), second.eval(), input_size=(3, 6, 7))
+    first, second, wrong = packed(PACKINGS[one]), packed(PACKINGS[other]), packed(PACKINGS[other], 0.1)
+    certificate = certify(first, second, input_size=(3, 6, 7))
     assert certificate, certificate.to_text()
     assert certificate.strength is (Strength.PROVED if one == other else Strength.IDENTIFIED)
-    assert certify(first, wrong.eval(), input_size=(3, 6, 7)).verdict is not Verdict.HOLDS
+    assert certify(first, wrong, input_size=(3, 6, 7)).verdict is not Verdict.HOLDS
 
 
 def test_the_claim_names_the_tensors_that_were_compared():
-    first = Packed(PACKINGS["a tensor"]).eval()
-    claim = certify(first, Packed(PACKINGS["a dictionary"]).eval(), input_size=(3, 6, 7)).claim
+    first = packed(PACKINGS["a tensor"])
+    claim = certify(first, packed(PACKINGS["a dictionary"]), input_size=(3, 6, 7)).claim
     assert ", of output and output['logits']" in claim
-    second = Packed(TWO_FIELDS).eval()
+    second = packed(TWO_FIELDS)
     assert certify(first, second, input_size=(3, 6, 7)).verdict is Verdict.UNDECIDED
     assert ", of output and output['logits']" in certify(first, second, input_size=(3, 6, 7), match={0: "logits"}).claim
     other = certify(first, second, input_size=(3, 6, 7), match={0: "features"})
@@ -143,7 +132,7 @@ def test_the_claim_names_the_tensors_that_were_compared():
 
 def test_tensors_that_order_alone_pairs_may_hold_and_refute_nothing():
     first, second, crossed = (
-        Packed(pack).eval() for pack in (TWO_FIELDS, lambda y, z: (y, y + z.mean() * 0), lambda y, z: (2 * y, y))
+        packed(pack) for pack in (TWO_FIELDS, lambda y, z: (y, y + z.mean() * 0), lambda y, z: (2 * y, y))
     )
     first.pack = lambda y, _: {"logits": y, "again": y}
     assert certify(first, second, input_size=(3, 6, 7)).verdict is Verdict.HOLDS
@@ -170,22 +159,16 @@ COUPLED = {
 }
 
 
-class Computing(nn.Module):
-    """A function as a network."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function, self.scale = function, nn.Parameter(torch.ones(1))
-
-    def forward(self, x):
-        return self.function(x * self.scale)
+ONE = nn.Parameter(torch.ones(1))
 
 
 @pytest.mark.parametrize("count", [1, 4])
 @pytest.mark.parametrize("name", COUPLED)
 def test_a_pair_of_which_one_couples_the_images_never_holds(name, count):
     torch.manual_seed(0)
-    first, second = (Computing(each).eval() for each in COUPLED[name])
+    first, second = (
+        Net(lambda net, x: net.function(x * net.scale), function=each, scale=ONE) for each in COUPLED[name]
+    )
     certificate = certify(first, second, images=torch.rand(count, 3, 5, 6))
     assert certificate.verdict is not Verdict.HOLDS
 
@@ -204,77 +187,58 @@ def test_layers_in_another_order_of_channels_are_one_formula():
     assert certify(first, second, input_size=(3, 6, 7)).verdict is not Verdict.HOLDS
 
 
-class Reader(nn.Module):
+def reader(own, approximate="none"):
     """A small network of ids, whose attention is torch's or its own."""
 
-    def __init__(self, own, approximate="none"):
-        super().__init__()
-        torch.manual_seed(0)
-        self.embedding, self.places, self.projection = nn.Embedding(50, 16), nn.Embedding(9, 16), nn.Linear(16, 48)
-        self.own, self.approximate = own, approximate
+    def code(net, ids):
+        x = net.embedding(ids) + net.places(torch.arange(ids.shape[1]))
+        q, k, v = net.projection(x).chunk(3, -1)
+        y = (q @ k.mT / 4).softmax(-1) @ v if own else F.scaled_dot_product_attention(q, k, v)
+        return F.gelu(y, approximate=approximate) @ net.embedding.weight.mT
 
-    def forward(self, ids):
-        x = self.embedding(ids) + self.places(torch.arange(ids.shape[1]))
-        q, k, v = self.projection(x).chunk(3, -1)
-        scores = q @ k.mT / 4
-        y = scores.softmax(-1) @ v if self.own else F.scaled_dot_product_attention(q, k, v)
-        return F.gelu(y, approximate=self.approximate) @ self.embedding.weight.mT
+    torch.manual_seed(0)
+    return Net(code, embedding=nn.Embedding(50, 16), places=nn.Embedding(9, 16), projection=nn.Linear(16, 48)).eval()
+
+
+IDS = torch.tensor([[5, 17, 42, 8, 1]])
 
 
 def test_a_network_of_ids_is_a_formula_of_their_embeddings():
-    ids = torch.tensor([[5, 17, 42, 8, 1]])
-    certificate = certify(Reader(False).eval(), Reader(True).eval(), images=ids)
+    certificate = certify(reader(False), reader(True), images=IDS)
     assert certificate, certificate.to_text()
     assert "the embeddings of ids at these places" in certificate.claim
-    assert certify(Reader(False).eval(), Reader(True, "tanh").eval(), images=ids).verdict is not Verdict.HOLDS
-
-
-def test_other_embeddings_of_the_ids_never_hold():
-    ids, second = torch.tensor([[5, 17, 42, 8, 1]]), Reader(True).eval()
+    second = reader(True)
     with torch.no_grad():
         second.embedding.weight[17, 0] += 0.5
-    assert certify(Reader(False).eval(), second, images=ids).verdict is not Verdict.HOLDS
+    for wrong in (second, reader(True, "tanh")):
+        assert certify(reader(False), wrong, images=IDS).verdict is not Verdict.HOLDS
 
 
 def test_rows_of_ids_that_the_call_does_not_have_count():
     """The head is not the table, so the row of id 18 enters no number of these outputs."""
-    ids, first = torch.tensor([[5, 17, 42, 8, 1]]), nn.Sequential(nn.Embedding(50, 16), nn.GELU(), nn.Linear(16, 4))
+    first = nn.Sequential(nn.Embedding(50, 16), nn.GELU(), nn.Linear(16, 4))
     longer = copy.deepcopy(first)
     longer[0] = nn.Embedding(64, 16)
     with torch.no_grad():
         longer[0].weight[:50] = first[0].weight
-    certificate = certify(first, longer, ids)
+    certificate = certify(first, longer, IDS)
     assert certificate.strength is Strength.IDENTIFIED, certificate.to_text()
     assert "all else that is computed from ids is as in this call" in certificate.claim
     for second in (copy.deepcopy(first), longer):
         with torch.no_grad():
             second[0].weight[18, 0] += 0.5
-        certificate = certify(first, second, ids)
+        certificate = certify(first, second, IDS)
         assert certificate.verdict is Verdict.UNDECIDED
         assert "the embeddings of ids are not the same numbers in both" in certificate.to_text(300)
 
 
-def test_the_fused_kernel_is_on_again_after_comparisons_that_overlap_in_two_threads():
-    entered, left, threads = threading.Event(), threading.Event(), []
-
-    class Waiting(nn.Module):
-        def forward(self, x):
-            entered.set()
-            left.wait(10)
-            return x
-
-    class Starting(nn.Module):
-        def forward(self, x):
-            if not threads:
-                threads.append(threading.Thread(target=certify, args=(Waiting(), Waiting()), kwargs={"images": x}))
-                threads[0].start()
-                entered.wait(10)
-            return x
-
-    certify(Starting(), Starting(), input_size=(3, 4))
-    assert not torch.backends.mha.get_fastpath_enabled()
-    left.set()
-    threads[0].join()
+def test_the_fused_kernel_is_on_again_after_comparisons_that_overlap():
+    """As in two threads, of which the first to begin is the first to end."""
+    first, second = without_fast_path(), without_fast_path()
+    with contextlib.ExitStack() as last:
+        with first:
+            last.enter_context(second)
+        assert not torch.backends.mha.get_fastpath_enabled()
     assert torch.backends.mha.get_fastpath_enabled()
 
 

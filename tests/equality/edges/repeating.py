@@ -2,24 +2,17 @@
 
 import pytest
 import torch
-from equality.pairs import layer
+from equality.pairs import Net, layer
 from equality.planted import ulp
-from torch import nn
 
 from conv2attn.equality import certify
 from conv2attn.verdicts import Strength, Verdict
 
 
-class Named(nn.Module):
+def named(name, after):
     """A convolution under a name that no layer of the other network has, and a function of its output."""
-
-    def __init__(self, name, after):
-        super().__init__()
-        self.add_module(name, layer(3, 4, bias=False))
-        self.after = after
-
-    def forward(self, image):
-        return self.after(next(self.children())(image))
+    code = lambda net, image: net.after(next(net.children())(image))  # noqa: E731
+    return Net(code, **{name: layer(3, 4, bias=False)}, after=after)
 
 
 def last_in(layout):
@@ -50,7 +43,7 @@ IN_MEMORY = {
 @pytest.mark.parametrize("name", IN_MEMORY)
 def test_what_lies_elsewhere_in_memory_is_one_formula(name):
     after, change = IN_MEMORY[name]
-    first, second = Named("a", after), Named("b", after)
+    first, second = named("a", after), named("b", after)
     change(second)
     report = certify(first, second, images=torch.rand(1, 3, 9, 8))
     assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.IDENTIFIED), report.to_text()
@@ -59,7 +52,7 @@ def test_what_lies_elsewhere_in_memory_is_one_formula(name):
 @pytest.mark.parametrize("name", ALONE)
 def test_no_such_network_holds(name):
     after, change = ALONE[name]
-    first, second = Named("a", after), Named("b", after)
+    first, second = named("a", after), named("b", after)
     change(second)
     one_hot = torch.zeros(1, 3, 9, 8)
     one_hot[0, 2, 4, 4] = 1.0

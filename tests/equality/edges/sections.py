@@ -7,6 +7,7 @@ import numpy
 import pytest
 import torch
 import torch.nn.functional as F
+from equality.pairs import Net
 from torch import nn
 
 from conv2attn.equality.worlds import LIMIT, compare_sections
@@ -15,29 +16,20 @@ from conv2attn.equality.worlds.followed_calls import Calls
 IMAGES = (torch.randn(2, 3, 9, 7, generator=torch.Generator().manual_seed(3)),)
 
 
-class WrittenBlock(nn.Module):
+def written_block(net, x):
     """A convolution, a norm with statistics, an activation and a residual, as code and not as a sequence."""
-
-    def __init__(self, activation=F.gelu, eps=1e-5):
-        super().__init__()
-        self.stem, self.conv = nn.Conv2d(3, 6, 3), nn.Conv2d(6, 6, 3, padding=1, bias=False)
-        self.norm, self.head = nn.BatchNorm2d(6, eps=eps), nn.Linear(6, 4)
-        self.activation = activation
-
-    def forward(self, x):
-        x = F.relu(self.stem(x))
-        return self.head(self.activation(x + self.norm(self.conv(x))).mean((2, 3)))
+    x = F.relu(net.stem(x))
+    return net.head(net.activation(x + net.norm(net.conv(x))).mean((2, 3)))
 
 
-def block(**changes):
+def block(activation=F.gelu, eps=1e-5):
     torch.manual_seed(5)
-    network = WrittenBlock(**changes).eval()
+    stem, conv, norm = nn.Conv2d(3, 6, 3), nn.Conv2d(6, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6, eps=eps)
     with torch.no_grad():
-        network.norm.running_mean.normal_()
-        network.norm.running_var.uniform_(0.4, 2)
-        network.norm.weight.normal_()
-        network.norm.bias.normal_()
-    return network
+        norm.running_var.uniform_(0.4, 2)
+        for numbers in (norm.running_mean, norm.weight, norm.bias):
+            numbers.normal_()
+    return Net(written_block, stem=stem, conv=conv, norm=norm, head=nn.Linear(6, 4), activation=activation).eval()
 
 
 def folded(network):
@@ -97,20 +89,12 @@ def test_a_fold_needs_no_full_run_in_either_order(monkeypatch, order):
 def test_a_fold_into_whole_numbers_needs_two_calls_in_either_order(monkeypatch, order):
     """Whole numbers do not move: shaking that network alone would leave no unit for the thirds of the other."""
 
-    class Scale(nn.Module):
-        def __init__(self, factors):
-            super().__init__()
-            self.factors = nn.Parameter(factors)
-
-        def forward(self, x):
-            return self.factors * x
-
     whole, factors = nn.Linear(6, 4, bias=False), torch.tensor([3.0, 5.0, 7.0, 9.0])
-    unfolded = nn.Linear(6, 4, bias=False)
+    unfolded, scale = nn.Linear(6, 4, bias=False), Net(lambda net, x: net.factors * x, factors=nn.Parameter(factors))
     with torch.no_grad():
         whole.weight.copy_(torch.arange(24.0).view(4, 6) - 11)
         unfolded.weight.copy_(whole.weight / factors[:, None])
-    networks = (nn.Sequential(whole, nn.Tanh()), nn.Sequential(unfolded, Scale(factors), nn.Tanh()))[::order]
+    networks = (nn.Sequential(whole, nn.Tanh()), nn.Sequential(unfolded, scale, nn.Tanh()))[::order]
     calls, followed = [], Calls.followed_call
 
     def counted(*args):
@@ -217,41 +201,25 @@ def test_a_difference_in_few_numbers_is_not_called_another_function():
 def test_a_last_operator_that_changes_nothing_is_the_place():
     """Without its bias the output is a tensor of the first network too, but not its output."""
 
-    class Recurrent(nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(0)
-            self.layer, self.head = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 2)
-
-        def forward(self, x):
-            return self.head(self.layer(x)[0])
-
-    first, second = Recurrent().eval(), Recurrent().eval()
+    torch.manual_seed(0)
+    layer, head = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 2)
+    first = Net(lambda net, x: net.head(net.layer(x)[0]), layer=layer, head=head).eval()
+    second = copy.deepcopy(first)
     nn.init.zeros_(second.head.bias)
     place = compare_sections(first, second, (torch.randn(2, 5, 3),)).place
     assert place is not None
     assert place.second.startswith("head (Linear)")
 
 
-class Normed(nn.Module):
+def normed():
     """A norm written by hand between two layers."""
 
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.stem, self.norm, self.head = nn.Linear(6, 8), RootMeanSquare(8), nn.Linear(8, 4)
+    def root_mean_square(net, x):
+        return net.weight * (x * (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt())
 
-    def forward(self, x):
-        return self.head(self.norm(self.stem(x)).tanh())
-
-
-class RootMeanSquare(nn.Module):
-    def __init__(self, count):
-        super().__init__()
-        self.weight = nn.Parameter(torch.linspace(0.5, 1.5, count))
-
-    def forward(self, x):
-        return self.weight * (x * (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt())
+    torch.manual_seed(0)
+    stem, norm = nn.Linear(6, 8), Net(root_mean_square, weight=nn.Parameter(torch.linspace(0.5, 1.5, 8)))
+    return Net(lambda net, x: net.head(net.norm(net.stem(x)).tanh()), stem=stem, norm=norm, head=nn.Linear(8, 4))
 
 
 NEXT = {
@@ -264,26 +232,21 @@ NEXT = {
 def test_the_place_is_not_the_operator_behind_it(name):
     """Planted by leaving out what `find_place` does with idle operators, and with the order of what is read."""
     module, change = NEXT[name]
-    wrong = Normed()
+    wrong = normed()
     with torch.no_grad():
         change(wrong.get_submodule(module))
         if module == "stem":
             wrong.stem.bias[:2].copy_(wrong.stem.bias[[1, 0]].clone())
-    answer = compare_sections(Normed(), wrong, (torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(1)),))
+    answer = compare_sections(normed(), wrong, (torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(1)),))
     assert answer.equal is False
     assert answer.place is not None
     assert answer.place.second.startswith(f"{module} (")
 
 
-class Steering(nn.Module):
-    def forward(self, x):
-        return x if x.sum() > 0 else x * 2
-
-
 @pytest.mark.parametrize(
     ("network", "reason"),
     [
-        (Steering(), "number"),
+        (Net(lambda _, x: x if x.sum() > 0 else x * 2), "number"),
         (nn.Flatten(0, -1), ""),
         (nn.Sequential(nn.Flatten(), nn.Linear(189, 2).double().bfloat16().float(), nn.Softsign()), ""),
     ],
@@ -324,19 +287,19 @@ def test_frozen_flags_of_backends_do_not_matter(monkeypatch):
     assert torch.backends.mkldnn.enabled is before
 
 
-class Cells(nn.Module):
-    """A recurrent layer, or torch's function with its weights, which no class names."""
+def by_function(net):
+    """torch's function with the weights of a recurrent layer, which no class names."""
 
-    def __init__(self, layer):
-        super().__init__()
-        self.weights, self.size = nn.ParameterList(layer._flat_weights), layer.hidden_size
+    def code(net, x):
+        zeros = x.new_zeros(1, len(x), 4)
+        return torch.lstm(x, (zeros, zeros), list(net.weights), True, 1, 0.0, False, False, True)[0]
 
-    def forward(self, x):
-        zeros = x.new_zeros(1, len(x), self.size)
-        return torch.lstm(x, (zeros, zeros), list(self.weights), True, 1, 0.0, False, False, True)[0]
+    return Net(code, weights=nn.ParameterList(net.layer._flat_weights))
 
 
 class Recurrent(nn.Module):
+    """A class, since torch compiles no lambda."""
+
     def __init__(self, layer):
         super().__init__()
         self.layer = layer
@@ -345,7 +308,7 @@ class Recurrent(nn.Module):
         return self.layer(x)[0]
 
 
-@pytest.mark.parametrize("other", [lambda net: Cells(net.layer), torch.jit.script], ids=["function", "script"])
+@pytest.mark.parametrize("other", [by_function, torch.jit.script], ids=["function", "script"])
 def test_a_recurrence_is_followed_by_whatever_name_it_runs(other):
     """oneDNN has one operator for it, without a rule; planted by leaving oneDNN on."""
     torch.manual_seed(0)
@@ -393,11 +356,8 @@ def test_the_size_of_numbers_may_not_decide(size, most):
 def test_what_code_draws_itself_refuses(drawn):
     """With one seed both had the same number, whatever else they drew before."""
 
-    class Drawing(nn.Module):
-        def forward(self, x):
-            return x.tanh() * drawn()
-
-    answer = compare_sections(Drawing(), Drawing(), IMAGES)
+    drawing = Net(lambda _, x: x.tanh() * drawn())
+    answer = compare_sections(drawing, drawing, IMAGES)
     assert answer.equal is None
     assert "drawn" in answer.reason
 
@@ -405,34 +365,23 @@ def test_what_code_draws_itself_refuses(drawn):
 def test_numbers_for_which_there_is_no_room_are_left_undecided(monkeypatch):
     """In the full run, which a network that parts comes to; otherwise the system ended the process."""
 
-    class Attending(nn.Module):
-        def __init__(self, scale):
-            super().__init__()
-            self.scale = scale
+    def attend(net, x):
+        tokens = x.flatten(2).mT
+        return (tokens @ tokens.mT * net.scale).softmax(-1) @ tokens
 
-        def forward(self, x):
-            tokens = x.flatten(2).mT
-            return (tokens @ tokens.mT * self.scale).softmax(-1) @ tokens
-
-    assert compare_sections(Attending(0.3), Attending(0.4), IMAGES).equal is False
+    networks = Net(attend, scale=0.3), Net(attend, scale=0.4)
+    assert compare_sections(*networks, IMAGES).equal is False
     # The scores, 2 x 63 x 63, are 31 KiB in float32, of which the quick run has 10 copies, and 62 in float64, of
     # which the full one has 30.
     monkeypatch.setattr("conv2attn.equality.worlds.all_copies.MOST_BYTES", 1 << 20)
-    answer = compare_sections(Attending(0.3), Attending(0.4), IMAGES)
+    answer = compare_sections(*networks, IMAGES)
     assert answer.equal is None
     assert "copies of a tensor 2x63x63 take more than" in answer.reason
 
 
 def test_sparse_numbers_are_left_undecided():
-    class Sparse(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("weight", torch.eye(4).to_sparse())
-
-        def forward(self, x):
-            return torch.sparse.mm(self.weight, x).relu()
-
-    answer = compare_sections(Sparse(), Sparse(), (torch.randn(4, 3),))
+    sparse = Net(lambda net, x: torch.sparse.mm(net.weight, x).relu(), weight=torch.eye(4).to_sparse())
+    answer = compare_sections(sparse, sparse, (torch.randn(4, 3),))
     assert answer.equal is None
     assert answer.reason
 

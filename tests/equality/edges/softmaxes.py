@@ -2,23 +2,18 @@
 
 import pytest
 import torch
+from equality.pairs import Net
 from torch import nn
 
 from conv2attn.equality.worlds import compare_sections
 
 
-class Attention(nn.Module):
+def attention(shares):
     """Attention whose scores become shares in some way."""
-
-    def __init__(self, shares):
-        super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            self.q, self.k, self.v = (nn.Linear(8, 8) for _ in range(3))
-        self.shares = shares
-
-    def forward(self, x):
-        return self.shares(self.q(x) @ self.k(x).mT) @ self.v(x)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        q, k, v = (nn.Linear(8, 8) for _ in range(3))
+    return Net(lambda net, x: shares(net.q(x) @ net.k(x).mT) @ net.v(x), q=q, k=k, v=v)
 
 
 def softmax(z):
@@ -67,33 +62,26 @@ TOKENS = (torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(1)),)
 
 @pytest.mark.parametrize("name", SAME)
 def test_ways_to_write_a_softmax_are_one_map(name):
-    answer = compare_sections(*map(Attention, SAME[name]), TOKENS)
+    answer = compare_sections(*map(attention, SAME[name]), TOKENS)
     assert answer.equal, answer.reason
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_looks_like_a_softmax_is_another(name):
-    assert not compare_sections(*map(Attention, OTHERS[name]), TOKENS).equal
+    assert not compare_sections(*map(attention, OTHERS[name]), TOKENS).equal
 
 
-class Heads(nn.Module):
+def heads(weights, scale=1.0):
     """Attention of several heads, fused or written out, which torch lays out otherwise in memory."""
-
-    def __init__(self, weights, scale=1.0):
-        super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            self.heads = nn.MultiheadAttention(8, 2, batch_first=True)
-        self.weights, self.scale = weights, scale
-
-    def forward(self, x):
-        return self.heads(self.scale * x, x, x, need_weights=self.weights)[0]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layer = nn.MultiheadAttention(8, 2, batch_first=True)
+    return Net(lambda net, x: net.heads(scale * x, x, x, need_weights=weights)[0], heads=layer).eval()
 
 
 def test_fused_attention_is_the_attention_written_out():
-    tokens = (torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0)),)
-    fused, written = Heads(False).eval(), Heads(True).eval()
+    fused, written = heads(False), heads(True)
     for pair in ((fused, written), (written, fused), (fused, fused)):
-        assert compare_sections(*pair, tokens).equal
-    assert compare_sections(fused, Heads(True, scale=1.001).eval(), tokens).equal is False
-    assert compare_sections(fused, Heads(False, scale=1.001).eval(), tokens).equal is False
+        assert compare_sections(*pair, TOKENS).equal
+    for wrong in (heads(True, scale=1.001), heads(False, scale=1.001)):
+        assert compare_sections(fused, wrong, TOKENS).equal is False

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from equality.pairs import Net
 from torch import nn
 
 import conv2attn
@@ -31,6 +32,7 @@ def logits():
     return drawn(nn.Sequential(nn.Conv2d(2, 3, 3, **CIRCULAR), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
 
 
+TABLE = torch.randn(1, *SIZE, generator=torch.Generator().manual_seed(0))
 HOLDS = {
     "a circular convolution under shifts": (lambda: drawn(nn.Conv2d(2, 3, 3, **CIRCULAR)), {"shift": (1, 0)}),
     "its logits under shifts": (logits, {"shift": (0, 3)}),
@@ -46,17 +48,8 @@ REFUTED = {
     "zero padding under shifts": (lambda: drawn(nn.Conv2d(2, 3, 3, padding=1)), {"shift": (1, 0)}),
     "any taps under a flip": (lambda: drawn(nn.Conv2d(2, 3, 3, padding=1)), {"flip": (0, 1)}),
     "a 3x3 convolution under permutations": (lambda: drawn(nn.Conv2d(2, 3, 3, padding=1)), {"permute": 5}),
-    "a table of positions": (lambda: nn.Sequential(Positions(), nn.ReLU()), {"shift": (1, 0)}),
+    "a table of positions": (lambda: Net(lambda net, x: (x + net.table).relu(), table=TABLE), {"shift": (1, 0)}),
 }
-
-
-class Positions(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Parameter(torch.randn(1, *SIZE, generator=torch.Generator().manual_seed(0)))
-
-    def forward(self, image):
-        return image + self.table
 
 
 @pytest.mark.parametrize("name", HOLDS)

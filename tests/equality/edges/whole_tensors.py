@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from equality.pairs import Net
 from torch import nn
 
 from conv2attn.equality.worlds import compare_sections, questions, shaking
@@ -65,25 +66,21 @@ def test_channels_last_needs_no_full_run(monkeypatch):
     torch.manual_seed(0)
     first = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU(), nn.Conv2d(8, 4, 1), nn.GELU(), nn.Conv2d(4, 2, 1))
 
-    class Last(nn.Module):
-        def __init__(self, wrong=0.0):
-            super().__init__()
-            self.parts, self.wrong = first, wrong
+    def last(net, x):
+        x = x.permute(0, 2, 3, 1)
+        for part in net.parts:
+            linear = isinstance(part, nn.Conv2d)
+            x = nn.functional.linear(x, part.weight[..., 0, 0], part.bias) if linear else part(x)
+        return (x + net.wrong * x.flip(1)).permute(0, 3, 1, 2)
 
-        def forward(self, x):
-            x = x.permute(0, 2, 3, 1)
-            for part in self.parts:
-                linear = isinstance(part, nn.Conv2d)
-                x = nn.functional.linear(x, part.weight[..., 0, 0], part.bias) if linear else part(x)
-            return (x + self.wrong * x.flip(1)).permute(0, 3, 1, 2)
-
+    right, wrong = Net(last, parts=first, wrong=0.0), Net(last, parts=first, wrong=1e-5)
     images = (torch.randn(2, 3, 6, 5),)
     with monkeypatch.context() as patch:
         patch.setattr("conv2attn.equality.worlds.oracles.Oracles.looked_up", None)  # what a full run calls
-        assert compare_sections(first, Last(), images).equal
+        assert compare_sections(first, right, images).equal
         patch.setattr("conv2attn.equality.worlds.oracles.match_in_another_order", lambda *_: None)
-        assert compare_sections(first, Last(), images).equal is None
-    assert compare_sections(first, Last(wrong=1e-5), images).equal is False
+        assert compare_sections(first, right, images).equal is None
+    assert compare_sections(first, wrong, images).equal is False
 
 
 def test_moves_of_a_large_weight_repeat_in_no_row():

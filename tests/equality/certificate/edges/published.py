@@ -99,8 +99,7 @@ def test_every_option_of_verify_is_in_a_page():
     assert [name for name in missing if name.startswith("--")] == []
 
 
-@pytest.mark.parametrize("trace", [None, "a trace"])
-def test_circumstances_name_the_versions_the_formats_and_the_kernels(monkeypatch, trace):
+def test_circumstances_name_the_versions_the_formats_and_the_kernels(monkeypatch):
     original = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1), torch.nn.Flatten(), torch.nn.Linear(9, 1).bfloat16())
     original[2].forward = lambda given: given
     known = dict(certify(original, original, images=torch.rand(1, 1, 3, 3)).circumstances)

@@ -2,15 +2,15 @@
 
 import copy
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 import msgspec
 import pytest
 import torch
 from commands import call
-from torch import Tensor, nn
+from equality.pairs import Net
+from torch import nn
 from torch.nn import functional as F
 
 import conv2attn
@@ -21,64 +21,48 @@ SIZES = (3, 8, 8), (3, 9, 11)
 BOTH = "2x3x8x8 and 2x3x9x11"
 
 
-class Pooled(nn.Module):
-    """A functional convolution, then the mean over pixels."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.linspace(-1, 1, 108).reshape(4, 3, 3, 3))
-
-    def forward(self, image: Tensor) -> Tensor:
-        return F.adaptive_avg_pool2d(F.conv2d(image, self.weight), 1)
+WEIGHT = torch.linspace(-1, 1, 108).reshape(4, 3, 3, 3)
 
 
-class Mean(Pooled):
+def pooled(net, image):
+    return F.adaptive_avg_pool2d(F.conv2d(image, net.weight), 1)
+
+
+def mean(net, image):
     """The same formula in other words."""
-
-    def forward(self, image: Tensor) -> Tensor:
-        return F.conv2d(image, self.weight).mean((2, 3), keepdim=True)
+    return F.conv2d(image, net.weight).mean((2, 3), keepdim=True)
 
 
-class OtherWide(Mean):
+def other_wide(net, image):
     """Another function of images that are 11 pixels wide."""
-
-    def forward(self, image: Tensor) -> Tensor:
-        return super().forward(image) if image.shape[-1] != 11 else F.conv2d(image, self.weight).amax((2, 3), True)
+    return mean(net, image) if image.shape[-1] != 11 else F.conv2d(image, net.weight).amax((2, 3), True)
 
 
-class OtherWithGradients(Mean):
-    """Another function where gradients are recorded."""
-
-    def forward(self, image: Tensor) -> Tensor:
-        return super().forward(image) * (1 + 1e-5 * torch.is_grad_enabled())
+def other_where(is_enabled):
+    """Another function in a mode of gradients."""
+    return lambda net, image: mean(net, image) * (1 + 1e-5 * is_enabled())
 
 
-class OtherInInference(Mean):
-    """Another function in inference mode."""
-
-    def forward(self, image: Tensor) -> Tensor:
-        return super().forward(image) * (1 + 1e-5 * torch.is_inference_mode_enabled())
-
-
-def certify(second: nn.Module, **asked: object) -> Certificate:
-    """The certificate of `Pooled` and another network at the first size."""
-    return conv2attn.certify(Pooled().eval(), second.eval(), input_size=SIZES[0], **asked)  # type: ignore[arg-type]
+def certify(second, **asked):
+    """The certificate of `pooled` and another code at the first size."""
+    networks = (Net(code, weight=nn.Parameter(WEIGHT)).eval() for code in (pooled, second))
+    return conv2attn.certify(*networks, input_size=SIZES[0], **asked)
 
 
-def test_formulas_at_two_sizes_are_claimed_for_both_and_for_no_other() -> None:
-    certificate = certify(Mean(), also_sizes=[SIZES[1]])
+def test_formulas_at_two_sizes_are_claimed_for_both_and_for_no_other():
+    certificate = certify(mean, also_sizes=[SIZES[1]])
     assert certificate.identified is not None
     assert f"of {BOTH}, without gradients" in certificate.claim
-    alone = certify(Mean())
+    alone = certify(mean)
     assert alone.identified is not None
     assert "1x3x9x11" not in alone.claim
     assert certificate.identified.log2_chance > alone.identified.log2_chance  # two chances to be wrong
     assert "gradients each" not in certificate.claim.replace("without gradients", "")
 
 
-def test_a_difference_at_the_second_size_refutes_with_an_input_of_that_size() -> None:
-    assert certify(OtherWide()).verdict is Verdict.HOLDS
-    certificate = certify(OtherWide(), also_sizes=[SIZES[1]])
+def test_a_difference_at_the_second_size_refutes_with_an_input_of_that_size():
+    assert certify(other_wide).verdict is Verdict.HOLDS
+    certificate = certify(other_wide, also_sizes=[SIZES[1]])
     assert certificate.verdict is Verdict.REFUTED
     assert not certificate.claim
     assert certificate.input_shown is not None
@@ -87,17 +71,19 @@ def test_a_difference_at_the_second_size_refutes_with_an_input_of_that_size() ->
     assert "one formula" not in str(certificate)
 
 
-@pytest.mark.parametrize(("second", "mode"), [(OtherWithGradients, "gradients"), (OtherInInference, "inference")])
-def test_formulas_hold_for_the_modes_that_were_run_alone(second: type[nn.Module], mode: str) -> None:
-    assert certify(second()).verdict is Verdict.HOLDS
-    certificate = certify(second(), also_modes=[mode])
+@pytest.mark.parametrize(
+    ("is_enabled", "mode"), [(torch.is_grad_enabled, "gradients"), (torch.is_inference_mode_enabled, "inference")]
+)
+def test_formulas_hold_for_the_modes_that_were_run_alone(is_enabled, mode):
+    assert certify(other_where(is_enabled)).verdict is Verdict.HOLDS
+    certificate = certify(other_where(is_enabled), also_modes=[mode])
     assert certificate.verdict is Verdict.UNDECIDED
     assert "returns something else than without" in str(certificate)
-    claim = certify(Mean(), also_modes=["gradients", "inference"]).claim
+    claim = certify(mean, also_modes=["gradients", "inference"]).claim
     assert claim.endswith("with gradients and in inference mode each returns the same on the inputs that were run")
 
 
-def test_a_conversion_runs_in_inference_mode_and_sees_a_planted_difference() -> None:
+def test_a_conversion_runs_in_inference_mode_and_sees_a_planted_difference():
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
     converted = conv2attn.convert(network)
     certificate = conv2attn.certify(
@@ -108,7 +94,7 @@ def test_a_conversion_runs_in_inference_mode_and_sees_a_planted_difference() -> 
     assert certificate.state.gradients == ("no gradients", "inference")
 
 
-def test_the_row_of_a_layer_is_of_one_size_alone() -> None:
+def test_the_row_of_a_layer_is_of_one_size_alone():
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
     rows = [
         conv2attn.certify(network, conv2attn.convert(network), input_size=SIZES[0], also_sizes=more).rows[0]
@@ -118,39 +104,18 @@ def test_the_row_of_a_layer_is_of_one_size_alone() -> None:
     assert rows[0] == rows[1]
 
 
-class LooksInInference(nn.Module):
+def looking_in_inference(net, image):
     """Asks in inference mode what its layer is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Conv2d(3, 4, 3)
-
-    def forward(self, image: Tensor) -> Tensor:
-        attends = torch.is_inference_mode_enabled() and "Attention" in self.layer.__class__.__name__
-        return self.layer(image) * (2 if attends else 1)
+    attends = torch.is_inference_mode_enabled() and "Attention" in net.layer.__class__.__name__
+    return net.layer(image) * (2 if attends else 1)
 
 
-def test_code_that_looks_at_its_layers_in_inference_mode_is_seen_where_that_mode_is_run() -> None:
-    network = LooksInInference().eval()
+def test_code_that_looks_at_its_layers_in_inference_mode_is_seen_where_that_mode_is_run():
+    network = Net(looking_in_inference, layer=nn.Conv2d(3, 4, 3)).eval()
     converted = conv2attn.convert(network)
     certificate = conv2attn.certify(network, converted, input_size=SIZES[0], also_modes=["inference"])
     assert certificate.verdict is Verdict.UNDECIDED
     assert "in inference mode" in str(certificate)
-
-
-def test_a_certificate_of_several_sizes_is_rechecked_at_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("a.pt", "b.pt"):
-        torch.save({"0.weight": Mean().weight.detach(), "0.bias": torch.zeros(4)}, name)
-    Path("net.py").write_text("from torch import nn\ndef make():\n    return nn.Sequential(nn.Conv2d(3, 4, 3))\n")
-    arch = ["--arch", "net.py:make"]
-    asked = ["--input-size", "3x8x8", "--also-size", "3x9x11", "--also-mode", "inference", "--report", "c.json"]
-    assert call("verify", "a.pt", "b.pt", *arch, *asked).exit_code == 0
-    assert json.loads(Path("c.json").read_text())["state"]["sizes"] == [[3, 8, 8], [3, 9, 11]]
-    result = call("recheck", "c.json", *arch)
-    assert result.exit_code == 0
-    assert "formula" in result.output
-    assert result.output.count("1x3x") == 2
 
 
 CODE = """import torch
@@ -172,7 +137,7 @@ FORGED = {
 }
 
 
-def without_derived(kind: Any, body: Any) -> Any:
+def without_derived(kind, body):
     """The document of a type without what its structures derive from their fields; anything else as it is."""
     if isinstance(body, list):
         return [without_derived((get_args(kind) or (None,))[0], each) for each in body]
@@ -185,21 +150,22 @@ def without_derived(kind: Any, body: Any) -> Any:
     return {key: without_derived(hints.get(key), value) for key, value in body.items() if key not in derived}
 
 
-def rewritten(body: dict[str, Any], forge: Callable[[dict[str, Any]], None]) -> str:
+def rewritten(body, forge):
     """A document with a change in its findings, from which all that is derived follows."""
     changed = copy.deepcopy(body)
     forge(changed)
     return msgspec.convert(without_derived(Certificate, changed), Certificate).to_json()
 
 
-def test_recheck_refutes_what_formulas_were_not_compared_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recheck_refutes_what_formulas_were_not_compared_for(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("net.py").write_text(CODE)
     for name in ("a.pt", "b.pt"):
-        torch.save({"weight": Mean().weight.detach()}, name)
+        torch.save({"weight": WEIGHT}, name)
     arch = ["--arch", "net.py:Pooled"]
-    asked = ["--input-size", "3x8x8", "--also-size", "3x9x11", "--report", "c.json"]
+    asked = ["--input-size", "3x8x8", "--also-size", "3x9x11", "--also-mode", "inference", "--report", "c.json"]
     assert call("verify", "a.pt", "b.pt", *arch, *asked).exit_code == 0
+    assert call("recheck", "c.json", *arch).output.count("1x3x") == 2
     body = json.loads(Path("c.json").read_text())
     for name, (forge, code) in FORGED.items():
         Path("forged.json").write_text(rewritten(body, forge))

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 import numpy as np
 import pytest
 import torch
+from equality.pairs import After, Net
 from torch import nn
 from torch.nn import functional as F
 
@@ -25,16 +26,14 @@ def seeded():
         yield
 
 
-class Looking(nn.Module):
+def looking(after):
     """A convolution, and code that may look at what it is."""
 
-    def __init__(self, after):
-        super().__init__()
-        self.conv, self.after, self.count = nn.Conv2d(3, 4, 3, padding=1), after, 0
+    def code(net, image):
+        net.count += 1
+        return after(net, image)
 
-    def forward(self, image):
-        self.count += 1
-        return self.after(self, image)
+    return Net(code, conv=nn.Conv2d(3, 4, 3, padding=1), count=0)
 
 
 LOOKING = {
@@ -48,7 +47,7 @@ LOOKING = {
 
 @pytest.mark.parametrize("after", LOOKING.values(), ids=LOOKING)
 def test_code_that_looks_at_its_layers_is_refuted(after):
-    original = Looking(after)
+    original = looking(after)
     report = certify(original, conv2attn.convert(original), input_size=SIZE)
     assert report.verdict is Verdict.REFUTED, report.to_text()
     assert any(each.verdict is Verdict.REFUTED for each in report.between)
@@ -57,13 +56,13 @@ def test_code_that_looks_at_its_layers_is_refuted(after):
 
 def test_code_that_looks_and_changes_less_than_rounding_holds_as_rounded_alone():
     """Plain calls cannot see one last place; a run with the layers exchanged can."""
-    original = Looking(lambda net, x: net.conv(x) * (1 if isinstance(net.conv, nn.Conv2d) else 1 + 2**-23))
+    original = looking(lambda net, x: net.conv(x) * (1 if isinstance(net.conv, nn.Conv2d) else 1 + 2**-23))
     report = certify(original, conv2attn.convert(original), input_size=SIZE)
     assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.ROUNDED), report.to_text()
 
 
 def test_code_that_looks_at_a_size_that_was_not_run_is_refuted_there_and_the_claim_says_where_it_ran():
-    original = Looking(lambda net, x: net.conv(x) * (2 if x.shape[-1] > 20 and isinstance(net.conv, nn.Conv2d) else 1))
+    original = looking(lambda net, x: net.conv(x) * (2 if x.shape[-1] > 20 and isinstance(net.conv, nn.Conv2d) else 1))
     converted = conv2attn.convert(original)
     report = certify(original, converted, input_size=SIZE)
     assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
@@ -90,7 +89,7 @@ ALIKE = {
 
 @pytest.mark.parametrize("after", ALIKE.values(), ids=ALIKE)
 def test_code_that_does_not_look_is_not_refuted(after):
-    original = Looking(after).eval()
+    original = looking(after).eval()
     report = certify(original, conv2attn.convert(original), input_size=SIZE)
     assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
 
@@ -142,18 +141,14 @@ def test_objects_that_code_may_read_are_no_twins(name):
 @pytest.mark.parametrize("looks", [True, False])
 @pytest.mark.parametrize("layered", [True, False])
 def test_code_that_looks_beside_functional_convolutions_is_refuted(looks, layered):
-    class Calling(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight, self.conv = nn.Parameter(torch.randn(3, 3, 3, 3)), nn.Conv2d(3, 3, 1) if layered else None
+    def calling(net, image):
+        called = F.conv2d(image, net.weight)
+        passed = net.conv(called) if layered else called
+        changed = "forward" in vars(net) or isinstance(net.conv, conv2attn.MultiHeadSelfAttention)
+        return passed * 2 if looks and changed else passed
 
-        def forward(self, image):
-            called = F.conv2d(image, self.weight)
-            passed = self.conv(called) if layered else called
-            changed = "forward" in vars(self) or isinstance(self.conv, conv2attn.MultiHeadSelfAttention)
-            return passed * 2 if looks and changed else passed
-
-    original, image = Calling(), torch.rand(1, *SIZE)
+    parts = {"weight": nn.Parameter(torch.randn(3, 3, 3, 3)), "conv": nn.Conv2d(3, 3, 1) if layered else None}
+    original, image = Net(calling, **parts), torch.rand(1, *SIZE)
     report = certify(original, conv2attn.convert(original, example_input=image), images=image)
     assert report.verdict is (Verdict.REFUTED if looks else Verdict.HOLDS), report.to_text()
 
@@ -201,12 +196,8 @@ def test_hooks_before_a_layer_act_once_and_those_behind_it_do_not_change_its_rou
     assert report.rows[0].max_error <= report.rows[0].bound < 1e-3
 
 
-def scaled(module, args, output):
-    return torch.add(output, output, alpha=1e5)
-
-
 def test_a_layer_that_is_given_nothing_is_not_refuted():
-    original = Looking(lambda net, x: net.conv(x).sum() + net.conv(x[:0]).sum())
+    original = looking(lambda net, x: net.conv(x).sum() + net.conv(x[:0]).sum())
     report = certify(original, conv2attn.convert(original), input_size=SIZE)
     assert report.verdict is Verdict.HOLDS, report.to_text()
     assert report.rows[0].max_error <= report.rows[0].bound
@@ -247,21 +238,14 @@ class ReducedScale(Scale):
         return type(self), (1,)
 
 
-class Scaling(nn.Module):
+def scaling(scale):
     """Code that reads an object on inputs that are not run."""
-
-    def __init__(self, scale):
-        super().__init__()
-        torch.manual_seed(0)
-        self.conv, self.scale = nn.Conv2d(3, 4, 3), scale
-
-    def forward(self, image):
-        return self.conv(image) * (self.scale.factor if image.mean() > 100 else 1)
+    return After(lambda net, y: y * (net.scale.factor if y.mean() > 100 else 1), scale=scale).eval()
 
 
 @pytest.mark.parametrize("kind", [Scale, SlottedScale, ReducedScale])
 def test_what_an_object_leaves_out_of_its_pickle_is_compared(kind):
-    original = Scaling(kind(2)).eval()
-    for other in (Scaling(kind(1)).eval(), conv2attn.convert(original)):
+    original = scaling(kind(2))
+    for other in (scaling(kind(1)), conv2attn.convert(original)):
         assert certify(original, other, input_size=SIZE).verdict is not Verdict.HOLDS
-    assert certify(Scaling(kind(1)).eval(), Scaling(kind(1)).eval(), input_size=SIZE).strength is Strength.PROVED
+    assert certify(scaling(kind(1)), scaling(kind(1)), input_size=SIZE).strength is Strength.PROVED
