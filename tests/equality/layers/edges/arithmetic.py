@@ -8,7 +8,7 @@ from torch import nn
 import conv2attn
 from conv2attn.equality import Measured, certify, judge_measured
 from conv2attn.layers.attention import arithmetics, indirect_convolution, spread_of_spike
-from conv2attn.theory.bounds import convolution_bound
+from conv2attn.theory.bounds import Arithmetic, convolution_bound
 from conv2attn.verdicts import Strength, Verdict
 from tests.equality.reports import decisive
 
@@ -40,6 +40,11 @@ def test_products_that_may_be_cut_are_counted_by_the_coarsest_setting(precisions
         place.fp32_precision = value
     assert bound(original, converted) >= PRECISIONS[chosen] * plain
     assert bound(*one_of(torch.float64)) == double
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_half_precision_sums_on_a_gpu_may_truncate(name):
+    assert Arithmetic(name, truncates=True).rounding(36).factor > Arithmetic(name).rounding(36).factor
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])

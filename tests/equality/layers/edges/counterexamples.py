@@ -106,6 +106,17 @@ def test_where_a_layer_may_leak_a_difference_below_rounding_shows_nothing():
     assert (report.verdict, report.counterexamples) == (Verdict.REFUTED, ())
 
 
+def test_after_an_overflow_in_the_first_an_infinity_of_the_second_shows_nothing():
+    original = nn.Sequential(nn.Conv2d(2, 2, 3, padding=1))
+    spoilt = conv2attn.convert(original)
+    spoilt.register_forward_hook(lambda module, args, output: output * torch.inf)
+    quiet = torch.rand(1, 2, 5, 6)
+    assert {each.part for each in certify(original, spoilt, images=quiet).counterexamples} == {"outputs"}
+    loud = certify(original, spoilt, images=quiet * 3e38)
+    (outputs,) = [each for each in loud.between if each.part == "outputs"]
+    assert outputs.verdict is Verdict.UNDECIDED
+
+
 # Between the layers.
 
 
