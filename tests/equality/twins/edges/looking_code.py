@@ -31,9 +31,9 @@ def looking(after):
 
     def code(net, image):
         net.count += 1
-        return after(net, image)
+        return net.after(net, image)
 
-    return Net(code, conv=nn.Conv2d(3, 4, 3, padding=1), count=0)
+    return Net(code, conv=nn.Conv2d(3, 4, 3, padding=1), after=after, count=0)
 
 
 LOOKING = {
@@ -130,7 +130,7 @@ def test_objects_that_code_may_read_are_no_twins(name):
 
         return after
 
-    first = Looking(reading(objects[0]))
+    first = looking(reading(objects[0]))
     second, twin = copy.deepcopy(first), copy.deepcopy(first)
     second.after, twin.after = reading(objects[1]), reading(objects[0])
     assert certify(first, twin, input_size=SIZE).strength is Strength.PROVED
