@@ -87,7 +87,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Public names, resolved on first use, so that importing the package does not import torch (PEP 562).
 
-    `proofs` is a part of the installed package; in a checkout it stands beside it, at the top of the repository.
+    `proofs` is a part of the installed package; in a checkout it is next to it, at the top of the repository.
     """
     if name == "proofs":
         return import_module(f"{__name__}.proofs" if find_spec(f"{__name__}.proofs") else "proofs")

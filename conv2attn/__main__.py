@@ -1,4 +1,4 @@
-"""`python -m conv2attn`, and what torchrun starts with `-m conv2attn`."""
+"""`python -m conv2attn`, and the entry of torchrun for `-m conv2attn`."""
 
 from conv2attn.cli import main
 

@@ -1,4 +1,4 @@
-"""The kinds of arguments of public names: a wrong one is refused in a sentence, whatever would fail on it later."""
+"""Checks arguments of public names: a wrong one is refused with one sentence, before it can fail later."""
 
 import os
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -31,10 +31,10 @@ class Selection:
 
     @staticmethod
     def of(only: "Patterns", skip: "Patterns" = ()) -> "Selection":
-        """From one pattern or several, as of files.
+        """From one glob pattern or several.
 
         Raises:
-            UsageError: something else (C2A006).
+            UsageError: the value is not a pattern or a list of them (C2A006).
         """
         if isinstance(only, Selection):
             return only
@@ -55,7 +55,7 @@ class Selection:
                 raise UsageError("C2A008", f"the pattern {pattern!r} fits no {kind}", near_miss(pattern, names))
 
     def wants(self, *names: str) -> bool:
-        """Whether what has all these names is chosen."""
+        """Whether a module with these names is selected."""
         wanted = not self.only or any(fnmatchcase(name, pattern) for name in names for pattern in self.only)
         return wanted and not any(fnmatchcase(name, pattern) for name in names for pattern in self.skip)
 
@@ -102,7 +102,7 @@ def check_has_numbers(network: Any, name: str = "network") -> None:
     """Checks that a value is a network that holds numbers.
 
     Raises:
-        UsageError: it is no `nn.Module`, or on the meta device (C2A006).
+        UsageError: it is not an `nn.Module`, or is on the meta device (C2A006).
     """
     check_network(network, name)
     if any(tensor.is_meta for tensor in (*network.parameters(), *network.buffers())):
@@ -113,7 +113,7 @@ def check_kind(argument: Any, name: str, kinds: Any, remedy: str) -> None:
     """Refuses an argument of another class.
 
     Raises:
-        UsageError: it is of none of `kinds` (C2A006).
+        UsageError: the argument is of none of `kinds` (C2A006).
     """
     if not isinstance(argument, kinds) or isinstance(argument, bool):
         text = "" if isinstance(argument, nn.Module) else f"{str(argument)[:60]!r}, "
@@ -121,10 +121,10 @@ def check_kind(argument: Any, name: str, kinds: Any, remedy: str) -> None:
 
 
 def check_choice(argument: Any, name: str, choices: Iterable[str]) -> None:
-    """Refuses a word that is not one of those to choose from.
+    """Refuses a word that is not one of the choices.
 
     Raises:
-        UsageError: it is none of `choices` (C2A002).
+        UsageError: the word is not in `choices` (C2A002).
     Examples:
         >>> check_choice("rows", "order", ("mixing", "channels"))
         Traceback (most recent call last):
@@ -136,12 +136,12 @@ def check_choice(argument: Any, name: str, choices: Iterable[str]) -> None:
 
 
 def as_inputs(network: nn.Module, example_input: Any) -> Any:
-    """The arguments of a network's call: a tensor, positional or named arguments; of a size, seeded noise in [-1, 1].
+    """The arguments of a network's call: a tensor, positional or named arguments; for a size, seeded noise in [-1, 1].
 
     Args:
-        example_input: whole numbers, (channels, *sides), are the size of one image.
+        example_input: integers (channels, *sides) are the size of one image.
     Raises:
-        UsageError: it is text or a number (C2A006), or not a positive size (C2A001).
+        UsageError: the input is text or a number (C2A006), or a size that is not positive (C2A001).
     """
     if not is_size(example_input):
         return example_input
@@ -152,10 +152,10 @@ def as_inputs(network: nn.Module, example_input: Any) -> Any:
 
 
 def is_size(example_input: Any) -> bool:
-    """Whether this is the size of one image, (channels, *sides), and not what a network is called with.
+    """Whether this is the size of one image, (channels, *sides), rather than arguments of a call.
 
     Raises:
-        UsageError: it is text or a number (C2A006), or a size that is not positive (C2A001).
+        UsageError: the input is text or a number (C2A006), or a size that is not positive (C2A001).
     """
     if isinstance(example_input, str | os.PathLike | bytes | int | float):
         reason = f"example_input is {example_input!r}, not a tensor"
@@ -175,10 +175,10 @@ def first_weight(network: nn.Module) -> Tensor | None:
 
 @contextmanager
 def running(network: nn.Module, inputs: Any) -> Iterator[None]:
-    """Refuses inputs on which a network raises an error, in a sentence that says what they are.
+    """Turns a network's error into a UsageError that describes the inputs.
 
     Raises:
-        UsageError: it raises one (C2A009).
+        UsageError: the network raises an error (C2A009).
     """
     try:
         yield
@@ -192,7 +192,7 @@ def running(network: nn.Module, inputs: Any) -> Iterator[None]:
 def call_network(network: nn.Module, inputs: Any, seed: int | None = None) -> Any:
     """`network` called with one tensor, several positional arguments, or named ones.
 
-    What it draws moves no generator of the caller's, and begins at the seed, or where those are.
+    Random draws inside do not advance the caller's generators; they start at `seed`, or at the caller's state.
     """
     named, several = isinstance(inputs, Mapping), isinstance(inputs, tuple | list)
     arguments = [*(inputs.values() if named else inputs if several else [inputs])]
@@ -201,9 +201,9 @@ def call_network(network: nn.Module, inputs: Any, seed: int | None = None) -> An
 
 
 def foreign_code(module: nn.Module, packages: Container[str]) -> str:
-    """The reason why a module may compute something else than its class in one of these packages; empty if none.
+    """The reason why a module may differ from its class in one of these packages; empty if there is none.
 
-    Hooks, functions of its own, and those of a subclass from elsewhere.
+    Such reasons are hooks, methods set on the instance, and methods of a subclass from elsewhere.
     """
     if module._forward_hooks or module._forward_pre_hooks:
         return "has hooks"
@@ -217,24 +217,24 @@ def foreign_code(module: nn.Module, packages: Container[str]) -> str:
 
 
 def check_code(module: nn.Module, *packages: str) -> None:
-    """Refuses a module of which a part may compute something else than its class in one of these packages.
+    """Refuses a module if a part of it may compute something else than its class in one of these packages.
 
     Raises:
-        UnsupportedError: it has hooks or code of its own (C2A106).
+        UnsupportedError: a part has hooks or custom code (C2A106).
     """
     for part in module.modules():
         if reason := foreign_code(part, packages):
-            sentence = f"{type(part).__name__} {reason}, so that its parameters do not tell what it computes"
+            sentence = f"{type(part).__name__} {reason}, so its parameters do not determine its function"
             raise UnsupportedError("C2A106", sentence, "Pass the library's own layer with the same weights.")
 
 
 def argument(args: Any, kwargs: Any, place: int, name: str) -> Any:
-    """The argument of a call, passed by its place or by its name."""
+    """The argument of a call, passed by position or by name."""
     return args[place] if len(args) > place else kwargs[name]
 
 
 def export_shapes(network: nn.Module, shape: dict[int, Any]) -> tuple[Any, ...]:
-    """The dynamic shapes of a network of one image, as `torch.export` has them of its forward, `*args` included."""
+    """The dynamic shapes of a network of one image, in the form of `torch.export` for its forward, `*args` included."""
     (first, *_) = [*signature(network.forward).parameters.values(), None]
     return ((shape,),) if first is not None and first.kind is first.VAR_POSITIONAL else (shape,)
 
@@ -253,7 +253,7 @@ def described(inputs: Any) -> str:
 
 
 def remedy_for(network: nn.Module, inputs: Any) -> str:
-    """Advice to pass another dtype, if that of the images is not that of the network, or a size without its batch."""
+    """Advice to pass the network's dtype, or a size without its batch."""
     like = first_weight(network)
     images = [each for each in tensors_in(inputs) if each.ndim > 2 and like is not None and each.dtype != like.dtype]
     if like is not None and images:
@@ -262,6 +262,6 @@ def remedy_for(network: nn.Module, inputs: Any) -> str:
 
 
 def without_batch(inputs: Any) -> str:
-    """Advice to leave a batch of one out of the size of an image; empty where no image has one."""
+    """Advice to leave a batch of one out of the size of an image; empty if no image has one."""
     sizes = ("x".join(map(str, each.shape[2:])) for each in tensors_in(inputs) if each.ndim > 4 and each.shape[1] == 1)
     return next((f"If the leading 1 is the batch, leave it out: --input-size {size}." for size in sizes), "")

@@ -12,10 +12,10 @@ from conv2attn.span import heads
 
 
 def head_numbers(network: nn.Module, inputs: Any, **options: Any) -> dict[str, float]:
-    """For each layer how many heads are of each kind, and the share of its map that the nearest convolution explains.
+    """For each layer, the number of heads of each kind, and the share of its map explained by the nearest convolution.
 
     Args:
-        network: one that attends; it is run in evaluation mode, without gradients, and left as it was.
+        network: a network that attends; it runs in evaluation mode, without gradients, and is unchanged afterwards.
         inputs, options: see `conv2attn.heads`.
     Returns:
         Numbers by the names `heads/LAYER/KIND` and `heads/LAYER/conv3`, or another kernel size; layers whose attention
@@ -42,7 +42,7 @@ def heads_in_lightning(inputs: Any, network: str = "", **options: Any) -> Any:
     """A callback for Lightning's Trainer that logs `head_numbers` at the end of each training epoch.
 
     Args:
-        inputs: what the network takes, the same in every epoch.
+        inputs: inputs of the network, the same in every epoch.
         network: name of the part of the module that attends; by default the module itself.
     Raises:
         UsageError: Lightning is not installed (C2A003).
@@ -53,7 +53,7 @@ def heads_in_lightning(inputs: Any, network: str = "", **options: Any) -> Any:
         """Logs `head_numbers`."""
 
         def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-            """Once an epoch, in the process that logs."""
+            """Logs once per epoch, in the process that logs."""
             if trainer.is_global_zero:
                 numbers = head_numbers(pl_module.get_submodule(network), on_device(inputs, pl_module.device), **options)
                 pl_module.log_dict(numbers, rank_zero_only=True)
@@ -62,11 +62,11 @@ def heads_in_lightning(inputs: Any, network: str = "", **options: Any) -> Any:
 
 
 def heads_in_trainer(trainer: Any, inputs: Any, network: str = "", **options: Any) -> None:
-    """Makes a Trainer of transformers log `head_numbers` at the end of each epoch, to all that it reports to.
+    """Makes a Trainer of transformers log `head_numbers` at the end of each epoch, to all its report integrations.
 
     Args:
         trainer: a `transformers.Trainer`.
-        inputs: what the network takes, the same in every epoch.
+        inputs: inputs of the network, the same in every epoch.
         network: name of the part of the model that attends; by default the model itself.
     """
 
@@ -74,7 +74,7 @@ def heads_in_trainer(trainer: Any, inputs: Any, network: str = "", **options: An
         """Logs `head_numbers`."""
 
         def on_epoch_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-            """Once an epoch, in the process that logs."""
+            """Logs once per epoch, in the process that logs."""
             if state.is_world_process_zero:
                 part = model.get_submodule(network)
                 device = next(part.parameters()).device

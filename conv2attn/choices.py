@@ -1,4 +1,4 @@
-"""What callers choose, as type checkers and the command line read it, and checks of it: without torch."""
+"""The choices of callers, as type checkers and the command line read them, with checks, without torch."""
 
 from collections.abc import Mapping
 from numbers import Real
@@ -10,14 +10,14 @@ Name = TypeVar("Name", bound=str)
 EncodingName = Literal["quadratic", "enumerated"]
 """The families of `basis.FAMILIES` that sharpen: a convolution converts into them."""
 StrideBy = Literal["queries", "pooling"]
-"""How a strided layer skips outputs: fewer queries, or a pooling layer behind."""
+"""How a strided layer skips outputs: by fewer queries, or by a pooling layer after the attention."""
 
 
 def only_one(asked: Mapping[Name, Any]) -> Name:
-    """The name of the one argument that is passed, and so neither None nor False.
+    """The name of the only argument that is passed, that is, neither None nor False.
 
     Raises:
-        UsageError: none is, or several are (C2A004).
+        UsageError: none or several are passed (C2A004).
     """
     passed = [name for name, value in asked.items() if value is not None and value is not False]
     if len(passed) != 1:

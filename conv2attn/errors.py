@@ -1,4 +1,4 @@
-"""Every error that a user can meet: one base class, one code per rule, one sentence that says what to do."""
+"""All errors for users: one base class, one code per rule, one sentence that says what to do."""
 
 import re
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from operator import index
 from typing import SupportsFloat, SupportsIndex, cast, final
 
 SIZE_TEXT = re.compile(r"\b\d+(?:x\d+)+\b")
-"""A size as the command line has it, 3x224x224."""
+"""A size in the form of the command line, 3x224x224."""
 OPTION = re.compile(r"--([a-z][a-z-]*[a-z])")
 """An option of the command line, in the advice of an error."""
 ARGUMENTS = {"inputs": "example_input", "run": "runs"}
-"""Arguments of Python whose option has another name."""
+"""Python arguments whose option has another name."""
 
 
 class Conv2AttnError(Exception):
@@ -36,7 +36,7 @@ class Conv2AttnError(Exception):
 
 
 class Conv2AttnWarning(UserWarning):
-    """Something worth knowing before the result is used. Shown as `CODE what was found. What to do.`"""
+    """A warning about a result. Shown as `CODE what was found. What to do.`"""
 
     def __init__(self, code: str, found: str, remedy: str):
         self.code = code
@@ -44,12 +44,12 @@ class Conv2AttnWarning(UserWarning):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its class where it has none."""
+    """The first line of an error's message, or its class if the message is empty."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def in_python(advice: str) -> str:
-    """Advice with arguments and sizes as Python has them; a command to type stays as it is."""
+    """Advice with arguments and sizes in Python's form; commands to type are unchanged."""
     if "conv2attn " in advice:
         return advice
     named = OPTION.sub(lambda option: ARGUMENTS.get(option[1], option[1].replace("-", "_")), advice)
@@ -67,7 +67,7 @@ class UnsupportedError(Conv2AttnError):
 
 
 class InputError(UsageError, RuntimeError):
-    """An input that a layer does not take. torch's convolutions raise a RuntimeError there, and code may catch it."""
+    """An input that a layer does not accept; also a RuntimeError, as torch's convolutions raise."""
 
 
 class GeometryError(InputError):
@@ -79,11 +79,11 @@ class AlphaError(UsageError):
 
 
 class HeadSizeError(UsageError):
-    """Heads too few or too narrow for the convolution asked for."""
+    """Heads too few or too narrow for the convolution."""
 
 
 class EngineError(UnsupportedError):
-    """An order of evaluation that is not exact for this layer as it is now."""
+    """An engine that is not exact for the layer's present parameters."""
 
 
 class CheckpointError(UsageError):
@@ -95,7 +95,7 @@ class CheckpointError(UsageError):
 class ErrorRule:
     """The meaning of a code, for `conv2attn explain CODE`.
 
-    `example` is a call that gives it: `>>>` is Python, where torch, nn and conv2attn are imported; `$` is a command.
+    `example` is a call that raises it: `>>>` is Python, where torch, nn and conv2attn are imported; `$` is a command.
     """
 
     title: str
@@ -113,9 +113,9 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A002": ErrorRule(
         "unknown name",
-        "The call takes one of a fixed set of names, such as those of engines, and this is none of them.",
+        "The call takes one of a fixed set of names, such as those of engines, and got another one.",
         '>>> conv2attn.convert(nn.Conv2d(3, 4, 3), encoding="sine")',
-        "Pass one of the names that are known.",
+        "Pass one of the listed names.",
     ),
     "C2A003": ErrorRule(
         "package not installed",
@@ -131,7 +131,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A005": ErrorRule(
         "image size unknown",
-        "Neither the call nor the network says how large the images are.",
+        "Neither the call nor the network states the size of the images.",
         ">>> conv2attn.certify(nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3))",
         "Pass --input-size, such as 3x224x224, or --inputs.",
     ),
@@ -139,7 +139,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
         "argument not understood",
         "A text cannot be read as what the option takes, or an object is of another type.",
         "$ conv2attn verify resnet18.pt resnet18.pt --input-size 3,224,224",
-        "Pass it in the form that is named here.",
+        "Pass it in the form given in the message.",
     ),
     "C2A007": ErrorRule(
         "sizes do not agree",
@@ -155,14 +155,14 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A009": ErrorRule(
         "network fails",
-        "The network, or the function that builds it, raises an error on what it is given.",
+        "The network, or the function that builds it, raises an error on its arguments.",
         "$ conv2attn verify resnet18.pt resnet18.pt --input-size 5x224x224",
         "Pass images that the network takes, and arguments that its class takes.",
     ),
     "C2A010": ErrorRule(
         "torch is compiling",
-        "torch.export and torch.compile keep state in the process. While it is set, networks run in another way, and "
-        "what they compute then says nothing about later calls.",
+        "torch.export and torch.compile keep state in the process. While it is set, networks run differently, and "
+        "their results prove nothing about later calls.",
         (
             ">>> conv = nn.Conv2d(3, 4, 3); "
             "conv.register_forward_hook(lambda *_: conv2attn.certify(conv, conv, input_size=(3, 9, 9))); "
@@ -175,7 +175,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
         "Only layers of torch.nn.Conv1d, Conv2d, Conv3d and their transposed forms are read, and only with "
         "torch's own forward.",
         "$ conv2attn convert layer.pt -o twice.pt",
-        "Pass such a layer, or a whole model with an example_input, so that the convolutions in its forward are seen.",
+        "Pass such a layer, or a whole model with an example_input, so that the convolutions in its forward are found.",
     ),
     "C2A102": ErrorRule(
         "dtype without a softmax",
@@ -191,8 +191,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A104": ErrorRule(
         "unknown padding mode",
-        "Padding must be a linear map in front of the keys. Four modes are known: zeros, reflect, replicate "
-        "and circular.",
+        "Padding must be a linear map before the keys. Four modes are known: zeros, reflect, replicate and circular.",
         '>>> conv = nn.Conv2d(3, 4, 3); conv.padding_mode = "mirror"; conv2attn.convert(conv)',
         "Set padding_mode to zeros, reflect, replicate or circular, or leave the layer unconverted with --skip.",
     ),
@@ -205,7 +204,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A106": ErrorRule(
         "forward of its own",
-        "A subclass with its own forward may pad, standardise or mask, so its attributes do not say what it computes. "
+        "A subclass with its own forward may pad, standardise or mask, so its attributes do not define its function. "
         "A layer stays a convolution if it has an attribute of a name that attention needs, or computes a weight that "
         "would be replaced. Copies are converted and run; a network with objects that Python cannot copy is refused.",
         (
@@ -226,7 +225,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A108": ErrorRule(
         "network needs the convolution itself",
-        "The network's own code asks a layer that is attention now for what only torch's convolutions have.",
+        "The network's own code reads an attribute of a converted layer that only torch's convolutions have.",
         (
             '>>> net = type("Net", (nn.Sequential,), '
             '{"forward": lambda self, x: self[0]._conv_forward(x, self[0].weight, None)})(nn.Conv2d(3, 3, 1)); '
@@ -236,7 +235,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A109": ErrorRule(
         "no convolution",
-        "Nothing was replaced: the module has no torch.nn.Conv layer, and calls no convolution that could be seen.",
+        "Nothing was replaced: the module has no torch.nn.Conv layer, and calls no convolution that could be traced.",
         ">>> conv2attn.convert(nn.Linear(3, 4))",
         "Pass a model with convolutions, and example_input if it calls them as functions.",
     ),
@@ -254,7 +253,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A121": ErrorRule(
         "grid too small",
-        "The padded grid is smaller than the dilated kernel, or a padding needs more pixels than there are.",
+        "The padded grid is smaller than the dilated kernel, or a padding needs more pixels than the image has.",
         ">>> conv2attn.convert(nn.Conv2d(3, 4, 7))(torch.ones(1, 3, 5, 5))",
         "Pass a larger input or less padding.",
     ),
@@ -275,7 +274,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A131": ErrorRule(
         "alpha leaks",
-        "At a small alpha a head leaks: a part of its attention falls on other keys than its target. The "
+        "At a small alpha a head leaks: a part of its attention goes to other keys than its target. The "
         "warning comes below 46, the value in the paper.",
         ">>> print(conv2attn.conversion_of(conv2attn.convert(nn.Sequential(nn.Conv2d(3, 4, 3)), alpha=20)).rows)",
         'Pass alpha="auto" for exactly one-hot attention.',
@@ -329,7 +328,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A304": ErrorRule(
         "architecture not recognised",
-        "The keys and shapes of the state dict are not those of an architecture known here.",
+        "The keys and shapes of the state dict do not fit a supported architecture.",
         "$ conv2attn convert other.pt",
         "Name the architecture with --arch, or build the model in Python and call conv2attn.convert(model).",
     ),
@@ -341,7 +340,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A306": ErrorRule(
         "model cannot be rebuilt from a file",
-        "A file holds tensors and plain numbers, never code, so only architectures known here can be rebuilt from one.",
+        "A file holds tensors and plain numbers, never code, so only supported architectures can be rebuilt from one.",
         '>>> conv2attn.save(nn.Sequential(nn.Tanh()), "net.pt")',
         "Save network.state_dict() with torch.save, and rebuild the network in Python.",
     ),
@@ -423,7 +422,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
             ">>> conv = nn.Conv2d(3, 4, 3); "
             "print(conv2attn.certify(nn.Sequential(conv), nn.Sequential(conv, nn.Flatten()), input_size=(3, 9, 9)))"
         ),
-        "Return from the second network what the first returns, under the same keys.",
+        "Return the same outputs from the second network as from the first, under the same keys.",
     ),
     "C2A409": ErrorRule(
         "formulas not known to be equal",
@@ -442,17 +441,17 @@ ERROR_RULES: dict[str, ErrorRule] = {
             "print(conv2attn.certify(nn.Sequential(conv, nn.ReLU()), nn.Sequential(conv, nn.LeakyReLU(0.5)), "
             "input_size=(3, 9, 9)))"
         ),
-        "Beyond rounding they are other networks. Within it, compare the weights: folding or casting rounds them once.",
+        "If rounding does not explain it, the networks differ. Else compare the weights: folding or casting rounds once.",
     ),
     "C2A411": ErrorRule(
         "sections not known to be equal",
-        "Between functions that are not linear the networks differ by more than rounding, or an operator has no rule.",
+        "Between nonlinear functions the networks differ by more than rounding, or an operator has no rule.",
         (
             ">>> norms = [nn.Sequential(nn.Linear(9, 8), nn.LayerNorm(8, eps=eps)).eval() for eps in (1e-12, 1e-6)]; "
             "_ = norms[1].load_state_dict(norms[0].state_dict()); "
             "print(conv2attn.certify(*norms, input_size=(5, 9)))"
         ),
-        "Look at the place that is named: an epsilon, a weight, another function.",
+        "Check the named place: an epsilon, a weight, another function.",
     ),
     "C2A408": ErrorRule(
         "weights are not finite",
@@ -464,7 +463,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
         "Train or load it again.",
     ),
     "C2A501": ErrorRule(
-        "no attention seen",
+        "no attention observed",
         "No attention was called while the model ran on the inputs.",
         ">>> conv2attn.heads(nn.Linear(3, 4), torch.ones(1, 3))",
         "Pass inputs on which the model attends, or the attention itself as an array.",
@@ -515,7 +514,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
     ),
     "C2A406": ErrorRule(
         "convolution not compared",
-        "The first network has no convolution where this layer stands, such as attention, so it was not compared.",
+        "The first network has no convolution at this layer's place, for example attention, so it was not compared.",
         (
             ">>> print(conv2attn.certify(nn.Sequential(nn.Identity()), "
             "conv2attn.convert(nn.Sequential(nn.Conv2d(3, 4, 3))), input_size=(3, 8, 8)))"
@@ -526,10 +525,10 @@ ERROR_RULES: dict[str, ErrorRule] = {
 
 
 def whole_number(value: object, name: str) -> int:
-    """An argument as an int, whatever library its number is of.
+    """An argument as an int, from an integer of any library.
 
     Raises:
-        UsageError: it is no whole number (C2A001).
+        UsageError: the value is not an integer (C2A001).
     """
     try:
         return index(cast(SupportsIndex, value))
@@ -538,10 +537,10 @@ def whole_number(value: object, name: str) -> int:
 
 
 def real_number(value: object, name: str) -> float:
-    """An argument as a float, whatever library its number is of.
+    """An argument as a float, from a number of any library.
 
     Raises:
-        UsageError: it is no number, or too large for a float (C2A001).
+        UsageError: the value is not a number, or too large for a float (C2A001).
     """
     try:
         if not isinstance(value, (str, bytes)):

@@ -13,12 +13,12 @@ from conv2attn.files import load
 
 MEAN, DEVIATION = 0.2860, 0.3530
 EXAMPLE_FOLDERS = (Path(__file__).parent / "examples", Path(__file__).parents[1] / "examples")
-"""Where an installed wheel and a checkout have the example networks."""
+"""The folders of the example networks in an installed wheel and in a checkout."""
 SIDE = 56
 
 
 class Demo(NamedTuple):
-    """A state dict's path, images as the network takes them, their labels, and what each label means."""
+    """A state dict's path, prepared images, their labels, and the names of the classes."""
 
     model: Path
     images: Tensor
@@ -27,7 +27,7 @@ class Demo(NamedTuple):
 
 
 def prepare(pixels: Tensor) -> Tensor:
-    """Fashion-MNIST's grey images as the network in `examples/` was trained on them.
+    """Fashion-MNIST's grey images, prepared as in the training of the network in `examples/`.
 
     Args:
         pixels: bytes of shape (images, 28, 28).
@@ -45,7 +45,7 @@ def resized_images(pixels: Tensor, channels: int, *sides: int) -> Tensor:
 
 
 def example_image(channels: int, *sides: int) -> Tensor:
-    """The first example image, (1, channels, rows, columns), normalised as the example networks take it."""
+    """The first example image, (1, channels, rows, columns), normalised for the example networks."""
     with np.load(example_folder() / "images.npz", allow_pickle=False) as arrays:
         return resized_images(torch.from_numpy(arrays["pixels"][:1]), channels, *sides)
 

@@ -24,12 +24,12 @@ EXTRAS = {
 
 
 def optional(module: str, needed: str = "") -> Any:
-    """An imported module of an optional library.
+    """Imports a module of an optional library.
 
     Args:
-        needed: what needs it, as the subject of a sentence: "a picture".
+        needed: the feature that needs it, as the subject of a sentence: "a picture".
     Raises:
-        UsageError: it cannot be imported (C2A003); the remedy names its extra.
+        UsageError: the module cannot be imported (C2A003); the remedy names its extra.
     Examples:
         >>> from conv2attn.extras import optional
         >>> optional("json").__name__
@@ -42,7 +42,7 @@ def optional(module: str, needed: str = "") -> Any:
 
 
 def is_installed(library: str) -> bool:
-    """Whether a library is there, without importing it."""
+    """Whether a library is installed, without importing it."""
     return find_spec(library) is not None
 
 
@@ -52,4 +52,4 @@ def missing(module: str, needed: str = "", reason: str = "") -> UsageError:
     why = f" ({reason})" if reason and is_installed(library) else ""
     found = f"{needed} needs {library}, which" if needed else library
     remedy = f"Install it: pip install 'conv2attn[{EXTRAS[library]}]'." if library in EXTRAS else f"Install {library}."
-    return UsageError("C2A003", f"{found} cannot be imported here{why}", remedy)
+    return UsageError("C2A003", f"{found} cannot be imported{why}", remedy)

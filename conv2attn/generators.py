@@ -1,4 +1,4 @@
-"""Generators of random numbers: a network that draws while it is watched leaves the user's as they were."""
+"""Saves and restores random generators, so that a network that draws in our runs does not advance the user's."""
 
 import random
 import sys
@@ -14,9 +14,9 @@ CPU = torch.device("cpu")
 
 @contextmanager
 def generators_kept(devices: Iterable[torch.device] = (), seed: int | None = None) -> Iterator[None]:
-    """All generators are afterwards what they were; with a seed they begin at it inside.
+    """Restores all generators after the block; with a seed, they start at it inside.
 
-    They are torch's, of the CPU and of `devices`, Python's `random`, and `numpy.random` where it was imported.
+    They are torch's, of the CPU and of `devices`, Python's `random`, and `numpy.random` if it was imported.
     `torch.manual_seed` seeds every device of the process, and `torch.random.fork_rng` reads every GPU.
 
     Examples:
@@ -47,7 +47,7 @@ def generators_kept(devices: Iterable[torch.device] = (), seed: int | None = Non
 
 
 def devices_of(network: nn.Module, *inputs: Any) -> set[torch.device]:
-    """The devices of a network's tensors, and of those among `inputs`."""
+    """The devices of a network's tensors and of the tensors in `inputs`."""
     tensors = [*network.parameters(), *network.buffers(), *(each for each in inputs if isinstance(each, Tensor))]
     return {tensor.device for tensor in tensors}
 
@@ -70,7 +70,7 @@ def set_state_of(device: torch.device, state: Tensor) -> None:
 
 
 def seed_generator(device: torch.device, seed: int) -> None:
-    """Seeds a device's own generator, and no other."""
+    """Seeds only the device's own generator."""
     if device.type == "cpu":
         torch.default_generator.manual_seed(seed)
         return

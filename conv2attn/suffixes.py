@@ -1,4 +1,4 @@
-"""The suffixes of every kind of file that is written. A suffix chooses the format."""
+"""The suffixes of all written files. A suffix selects the format."""
 
 from dataclasses import dataclass
 from typing import final
@@ -7,7 +7,9 @@ from typing import final
 @final
 @dataclass(frozen=True)
 class Export:
-    """A format of programs that run without this project. Functions are named "module:function", to import no torch.
+    """A format of programs that run without this project.
+
+    Functions are named "module:function" to avoid a torch import.
 
     Args:
         engine: the default order of evaluation; empty keeps that of the network.
@@ -28,7 +30,7 @@ EXPORTS = {
         "separable", "conv2attn.files.exporting:write_onnx", "conv2attn.files.exporting:run_onnx", "separable"
     ),
 }
-"""The formats of exported programs, by suffix; all else that concerns one asks this table."""
+"""The formats of exported programs, by suffix; all code about formats reads this table."""
 TENSOR_SUFFIXES = (".pt", ".pth")
 NETWORK_SUFFIXES = (*TENSOR_SUFFIXES, ".safetensors", *EXPORTS)
 PICTURE_SUFFIXES = (".png", ".svg", ".pdf")

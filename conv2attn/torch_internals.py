@@ -1,8 +1,8 @@
-"""The private parts of torch that the package uses, each with what is lost in a version of torch without it.
+"""The private parts of torch in use, each with the feature that is lost in a version of torch without it.
 
-Importing the package never fails for a part that is gone: the part answers for the general case, where there is one,
-or raises an error that says what is lost, when it is called. Private attributes of its objects are read where they are
-needed, and listed in tests/test_torch_internals.py.
+Importing the package never fails for a missing part: it is replaced by one for the general case, or by a function that
+raises an error with the lost feature. Private attributes of torch objects are read where they are needed, and listed in
+tests/test_torch_internals.py.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
 GONE: dict[str, str] = {}
-"""Parts that this torch lacks, as module.name, each with what is lost."""
+"""Parts that this torch lacks, as module.name, each with the lost feature."""
 
 
 def internal(module: str, name: str, lost: str, instead: Any = None) -> Any:
@@ -33,7 +33,7 @@ def internal(module: str, name: str, lost: str, instead: Any = None) -> Any:
 
 
 def refuse(name: str, lost: str, *arguments: Any, **options: Any) -> NoReturn:
-    """Says which part of torch is gone, and what is lost with it (C2A003)."""
+    """Raises an error that names the missing part of torch and the lost feature (C2A003)."""
     raise UsageError(
         "C2A003", f"this torch has no {name}, which is needed for {lost}", "Install another version of torch."
     )
@@ -45,12 +45,12 @@ def undecorated(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def not_batched(tensor: Any) -> bool:
-    """No tensor is one of torch.vmap."""
+    """Replacement: no tensor is batched by torch.vmap."""
     return False
 
 
 def no_mode(key: Any) -> None:
-    """No mode of this kind is entered."""
+    """Replacement: no mode of this kind is active."""
 
 
 def no_context() -> AbstractContextManager[None]:
@@ -107,18 +107,18 @@ decomposition_table = internal("torch._decomp", "decomposition_table", "fingerpr
 registered_operators = internal("torch.library", "_impls", "fingerprints where operators of torch were replaced", set())
 
 TRACED = "torch._subclasses."
-"""Where the classes of tensors are with which torch traces; elsewhere they would count as a user's own."""
+"""Modules of torch's tracing tensor classes; elsewhere these would count as a user's own."""
 COMPILED = "torch._dynamo.eval_frame"
-"""Where the class of compiled modules is; elsewhere they would be taken for plain ones."""
+"""The module of the class of compiled modules; elsewhere these would count as plain ones."""
 
 
 def view_in_place(operator: Any) -> Any:
-    """The view that a tensor becomes by an operator: `transpose` for `transpose_`, as GRU calls it; None for others."""
+    """The view operator for an in-place one: `transpose` for `transpose_`, as GRU calls it; None for others."""
     if torch.Tag.inplace_view not in operator.tags:
         return None
     views = getattr(torch.ops.aten, operator._schema.name.partition("::")[2].rstrip("_"), None)
     names = views.overloads() if views is not None else []
-    # Of axes by name there is another overload; `transpose_` has but one, and so no name of its own.
+    # Named axes have another overload; `transpose_` has only one, without a name of its own.
     found = [name for name in (operator._overloadname, "int") if name in names]
     view = getattr(views, found[0]) if found else None
     return view if view is not None and any(each.alias_info for each in view._schema.returns) else None

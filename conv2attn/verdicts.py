@@ -19,7 +19,7 @@ class Verdict(Enum):
 
     @property
     def exit_code(self) -> int:
-        """0 holds; 1 refuted; 3 undecided or unsupported."""
+        """0 for holds; 1 for refuted; 3 for undecided or unsupported."""
         match self:
             case Verdict.HOLDS:
                 return 0
@@ -33,9 +33,9 @@ class Verdict(Enum):
 
 @final
 class Strength(Enum):
-    """How a verdict is known; ordered from all inputs exactly to these inputs only.
+    """How a verdict is known, ordered from "exactly, for all inputs" to "on these inputs only".
 
-    `identified`: equal as formulas, for all inputs of the sizes that were run, but for a chance that is printed.
+    `identified`: equal as formulas, for all inputs of the sizes that were run, with the printed error probability.
     `rounded`: the same functions in the same places, and between them every section agreed on random numbers within a
     few units of rounding.
     """

@@ -7,7 +7,7 @@ try:
     from conv2attn.cli.group import advice, main
     from conv2attn.cli.options import Written
 except KeyboardInterrupt:
-    # The program is imported before `main` can answer: then too, a person who presses Ctrl-C reads one word.
+    # Imports run before `main` handles Ctrl-C, so an interruption during them is also answered with one word.
     print("interrupted", file=sys.stderr)
     sys.exit(130)
 

@@ -1,4 +1,4 @@
-"""The work of check-span, heads, recover and explore, between files of networks or attention and what is written."""
+"""The work of check-span, heads, recover and explore, from files of networks or attention to written files."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -39,38 +39,38 @@ from conv2attn.span.recover import Recovered, nearest_in
 Attending = nn.Module | dict[str, Any]
 """A network, or arrays of attention by name."""
 BEGINNING = 2**20
-"""Bytes of a file in which a certificate of `check-span` begins."""
+"""A certificate of `check-span` begins within this many bytes of a file."""
 LARGEST = 2**30
-"""Bytes of certificates that are read: a thousand times those of a layer of 256 tokens that is refuted."""
+"""Most bytes of certificates: a thousand times those of a refuted layer of 256 tokens."""
 
 
 def attending_in(path: str, tokens: TokenOptions, reading: Reading) -> tuple[Attending, Specimen | None]:
-    """The network in a file and what it runs on, or the attention that it holds. With --arch it holds a state dict.
+    """The network in a file and its inputs, or the attention in the file. With --arch the file is a state dict.
 
     Raises:
-        UsageError: inputs are given for attention itself, or their size without them (C2A004).
+        UsageError: inputs are passed for attention itself, or their size without them (C2A004).
         CheckpointError: a file cannot be read.
     """
     if reading.arch is None and holds_attention(path):
         if tokens.inputs or tokens.input_size:
             option = "--inputs" if tokens.inputs else "--input-size"
-            reason = f"{option} runs a network, and {path} holds attention itself"
+            reason = f"{option} is for networks, but {path} has attention itself"
             raise UsageError("C2A004", reason, "Leave it out.")
         return arrays(path), None
     network = reading.load(path)
     if tokens.input_size and not tokens.inputs:
         if not own_alone(network):
-            reason = "--input-size is of the images of --inputs, and there are none"
+            reason = "--input-size is for the images of --inputs, which are missing"
             raise UsageError("C2A004", reason, "Pass --inputs: attention of this network may depend on them.")
         return network, Specimen(as_inputs(network, tuple(tokens.input_size)))
     return network, inputs_for(network, tokens.inputs, tokens.input_size, reading) if tokens.inputs else None
 
 
 def inputs_for(network: nn.Module, inputs: str, size: Sequence[int] | None, reading: Reading) -> Specimen:
-    """The inputs of a network from a file, as it is called with them; images with what else its library calls it with.
+    """The inputs of a network's call from a file; images with the other arguments that its library passes.
 
     Raises:
-        CheckpointError, UsageError: they cannot be read, or are no arguments of it.
+        CheckpointError, UsageError: the inputs cannot be read, or are not arguments of the network.
     """
     if call := reading.call(inputs, network, size):
         (positional, named), described = call
@@ -81,10 +81,10 @@ def inputs_for(network: nn.Module, inputs: str, size: Sequence[int] | None, read
 
 @contextmanager
 def naming_inputs(images: Inputs | None) -> Iterator[None]:
-    """Names the options to pass where a network does not run on its images.
+    """Adds the options to pass to the error of a network that does not run on its images.
 
     Raises:
-        UsageError: it does not (C2A009).
+        UsageError: the network does not run (C2A009).
     """
     try:
         yield
@@ -96,7 +96,7 @@ def naming_inputs(images: Inputs | None) -> Iterator[None]:
 
 
 def arrays(path: str) -> dict[str, Any]:
-    """Attention arrays (heads, queries, keys), (layers or images, heads, queries, keys), by name.
+    """Attention arrays in a file by name, (heads, queries, keys) or (layers or images, heads, queries, keys).
 
     A four-axis array in a file with one array is split into layers; a list of tensors is one of layers already.
     """
@@ -108,15 +108,15 @@ def arrays(path: str) -> dict[str, Any]:
 
 
 def layers_in(path: str, tokens: TokenOptions, reading: Reading, only: Patterns = ()) -> tuple[Reads, Attending, str]:
-    """All attention in a file by name, what the file holds, and the inputs in words.
+    """All attention in a file by name, a description of the file, and the inputs in words.
 
     Raises:
-        UsageError: attention that depends on inputs, without them (C2A502), or positions alone of arrays or inputs
-            (C2A004).
+        UsageError: attention depends on inputs that are missing (C2A502), or positions alone are requested for arrays
+            or with inputs (C2A004).
     """
     position_only = tokens.position_only
     if position_only and reading.arch is None and holds_attention(path):
-        raise UsageError("C2A004", "--position-only asks a network, and an array is none", "Leave it out.")
+        raise UsageError("C2A004", "--position-only needs a network, not an array", "Leave it out.")
     attending, specimen = attending_in(path, tokens, reading)
     if not isinstance(attending, nn.Module):
         return ask_attention(attending, only=only).reads(), attending, ""
@@ -127,7 +127,7 @@ def layers_in(path: str, tokens: TokenOptions, reading: Reading, only: Patterns 
     with naming_inputs(images):
         reads = asked.reads()
     if tokens.grid is None and isinstance(attending, MultiHeadSelfAttention) and images is None:
-        raise UsageError("C2A005", "nothing says how large the grid is", "Pass --grid.")
+        raise UsageError("C2A005", "the size of the grid is unknown", "Pass --grid.")
     described = "" if specimen is None else specimen.described
     return reads, attending, "; ".join(filter(None, (described, asked.header)))
 
@@ -174,7 +174,7 @@ def check_file(
 
 
 def picture_sides(read: Read, grid: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """The sides of the inputs of a layer of this project, whose keys may be padded; None of other attention."""
+    """The sides of the inputs of a layer of this project, whose keys may be padded; None for other attention."""
     if not isinstance(read.attention, MultiHeadSelfAttention):
         return None
     return grid if read.tokens is None else read.tokens.sides
@@ -203,17 +203,17 @@ def is_span_certificate(path: str) -> bool:
 
 
 def recheck_spans(path: str, model: str | None, tokens: TokenOptions, reading: Reading) -> Rechecked:
-    """The certificates of `check-span` in a file against the model or array that they speak of.
+    """Checks the certificates of `check-span` in a file against their model or array.
 
     Raises:
-        UsageError: no such file is named (C2A004).
-        CheckpointError: one cannot be read, or the certificates are larger than `LARGEST` (C2A307).
+        UsageError: no model or array is passed (C2A004).
+        CheckpointError: a file cannot be read, or the certificates are larger than `LARGEST` (C2A307).
     """
     if (size := Path(path).stat().st_size) > LARGEST:
         reason = f"{path} has {size:,} bytes, more than {LARGEST:,}"
         raise CheckpointError("C2A307", reason, "Check that it is a certificate of check-span.")
     if model is None:
-        raise UsageError("C2A004", f"{path} is about attention in another file", "Name it: recheck CERTIFICATE MODEL.")
+        raise UsageError("C2A004", f"{path} needs the file with its attention", "Name it: recheck CERTIFICATE MODEL.")
     reads, *_ = layers_in(model, tokens, reading)
     rows = {name: each for name, (_, each) in rows_in(reads, tokens, reads.names).items()}
     return recheck_span(Path(path).read_text(encoding="utf-8"), rows)
@@ -230,10 +230,10 @@ def facts_in(
     replacing: ReplaceOptions | None = None,
     force: bool = False,
 ) -> HeadsReport:
-    """The facts of all attention in a file: of arrays, of a network on inputs, or of positions alone; with pictures.
+    """The facts of all attention in a file, with pictures: of arrays, of a network on inputs, or by position alone.
 
     Raises:
-        UsageError: inputs beside an array (C2A004), or names that fit no layer (C2A008); nothing attends (C2A501).
+        UsageError: inputs are passed with an array (C2A004), names fit no layer (C2A008), or nothing attends (C2A501).
     """
     report, _ = facts_of_file(path, tokens, reading, only, replacing)
     if plot and any(layer.heads for layer in report.layers):
@@ -250,7 +250,7 @@ def facts_of_file(
     only: Patterns,
     replacing: ReplaceOptions | None = None,
 ) -> tuple[HeadsReport, Attending]:
-    """The facts of a file, and what it holds."""
+    """The facts of a file, and a description of it."""
     attending, specimen = attending_in(path, tokens, reading)
     images = None if specimen is None else specimen.inputs
     with naming_inputs(images), progress() as bar:
@@ -288,7 +288,7 @@ def write_recovered(
     """The facts of a file, whose nearest convolutions of one size are written to `output`, a dictionary by layer.
 
     Layers of this project that read no content are written as the convolution that `recover` finds. Nothing is written
-    where no layer has one.
+    if no layer has a convolution.
 
     Raises:
         UsageError: no layer's values and outputs could be read (C2A505), or a size without a convolution (C2A001).
@@ -330,14 +330,15 @@ def explore_file(
     reading: Reading,
     force: bool,
 ) -> list[str]:
-    """Writes the page of the network in a file; as .svg a moving picture of its first layer of such a name, and as .png
-    the photo with what all of them attend to.
+    """Writes the page of the network in a file, or a picture.
+
+    .svg: a moving picture of the first selected layer; .png: the photo with the attention of all selected layers.
 
     Returns:
-        Lines on layers that are not shown, and on the file.
+        Lines on omitted layers, and on the written file.
 
     Raises:
-        UsageError: the network does not take the image, or does not tell its size (C2A120).
+        UsageError: the network does not take the image, or does not state its size (C2A120).
         UnsupportedError: no layer can be shown (C2A110).
     """
     network = reading.load(path)
@@ -360,8 +361,8 @@ def explore_file(
     if inputs is None:
         image, words = example_image(*size), EXAMPLE
     else:
-        # The size is that of `heads`: what the network says, else that of the picture. A page holds no photo's worth of
-        # tokens, so that a larger picture is made as large as the page's own.
+        # The size is that of `heads`: stated by the network, otherwise that of the picture. A page cannot show as many
+        # tokens as a photo has, so a larger picture is resized to the page's default.
         image, words = reading.images(inputs, network, input_size)
         if not input_size and max(image.shape[1:]) > max(size):
             image, words = reading.images(inputs, network, None, size)

@@ -1,4 +1,4 @@
-"""The commands that look something up: prove, explain, inspect."""
+"""The commands for lookups: prove, explain, inspect."""
 
 import shutil
 from pathlib import Path
@@ -15,7 +15,7 @@ from conv2attn.errors import ERROR_RULES, UsageError
 @click.option("--formal", is_flag=True, help="Also check the Coq proofs; needs coqc, and exits with 3 without it.")
 @reporting
 def prove(claims: tuple[str, ...], formal: bool, showing: Showing) -> None:
-    """Check the claims in proofs/ again, each beside false variants.
+    """Check the claims in proofs/ again, each together with false variants.
 
     Without CLAIM, all are checked. Every claim has false variants (mutants), which must be refuted. As latex or
     markdown, the report gives the steps of each proof.
@@ -37,7 +37,7 @@ def explain(subject: str | None, row: str | None) -> None:
         from conv2attn.equality.certificate.stored_certificates import read_certificate
 
         if subject is None:
-            raise UsageError("C2A004", "--row is of a certificate", "Name its file: explain --row LAYER CERTIFICATE.")
+            raise UsageError("C2A004", "--row needs a certificate", "Name its file: explain --row LAYER CERTIFICATE.")
         click.echo(proofs.explain_row(read_certificate(subject), row, columns))
     elif subject is None:
         click.echo("\n".join(f"{key}  {ERROR_RULES[key].title}" for key in sorted(ERROR_RULES)))
@@ -46,7 +46,7 @@ def explain(subject: str | None, row: str | None) -> None:
     elif subject.casefold() in {name.casefold() for name in proofs.CLAIMS}:
         click.echo(proofs.explain(subject, columns))
     else:
-        raise UsageError("C2A002", f"{subject!r} is no code or claim", "Call explain alone for the list of codes.")
+        raise UsageError("C2A002", f"{subject!r} is not a code or claim", "Call explain alone for the list of codes.")
 
 
 def explanation(code: str) -> str:
@@ -61,9 +61,9 @@ def explanation(code: str) -> str:
 @sizing
 @reporting
 def inspect_file(file: str, max_size: float, showing: Showing) -> None:
-    """Say what FILE is and what it holds, without running anything.
+    """Describe FILE and its contents, without running anything.
 
-    The report names the networks that the weights fit, and what is unsafe to load; with -v, each tensor.
+    The report names the networks that fit the weights, and parts that are unsafe to load; with -v, each tensor.
     """
     from conv2attn.files import inspection_of
     from conv2attn.files.reading_options import Reading

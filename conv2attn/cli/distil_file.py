@@ -1,4 +1,4 @@
-"""The work of distil, between the file of a network and the one that is written."""
+"""The work of distil, from the file of a network to the written one."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,7 +31,7 @@ def distil_file(
     reading: Reading,
     force: bool,
 ) -> Distillation[nn.Module]:
-    """Distils the network in a file, and writes it where a head was replaced.
+    """Distils the network in a file, and writes it if a head was replaced.
 
     Raises:
         UsageError: as `distil` does.
@@ -41,7 +41,7 @@ def distil_file(
     network = reading.load(path)
     images = inputs_for(network, inputs, input_size, reading).inputs
     if not isinstance(images, Tensor):
-        raise UsageError("C2A006", f"{inputs} is no tensor of images", "Pass images.")
+        raise UsageError("C2A006", f"{inputs} is not a tensor of images", "Pass images.")
     classes = read_labels(labels, inputs, len(images)) if labels else None
     with naming_inputs(images):
         options: Any = {"max_loss": max_loss, "kernel_size": kernel_size, "heads": named, "labels": classes}

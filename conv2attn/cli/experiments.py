@@ -40,7 +40,7 @@ METAVARS = {"arch": "KIND:NAME", "arch_args": "JSON", "only": "GLOB", "skip": "G
 
 
 def recipe_options(*left_out: str, **defaults: Any) -> Decorator:
-    """A decorator that adds an option for each field of a recipe but those left out, some with other defaults."""
+    """A decorator that adds an option per field of a recipe, without some fields, and with other defaults for some."""
     wanted = (field for field in fields(TrainingRecipe) if field.name not in left_out)
     return options(*(recipe_option(field, defaults.get(field.name, field.default)) for field in wanted))
 
@@ -83,27 +83,25 @@ def train(
 ) -> None:
     """Train an attention network of the paper, or its ResNet18.
 
-    KIND is quadratic, generalised, learned (positions), or resnet; --terms lets the heads read content.
-    The defaults are those of Table 2, its dropout taken as that behind the layers. Under torchrun the processes share
-    each batch. Ctrl-C writes a checkpoint and exits with 130. --resume FOLDER --epochs N goes on until epoch N; nothing
-    else of a run can be changed.
+    KIND is quadratic, generalised, learned (positions), or resnet; --terms lets the heads read content. The defaults
+    are those of Table 2, with its dropout applied after the layers. Under torchrun the processes share each batch.
+    Ctrl-C writes a checkpoint and exits with 130. --resume FOLDER --epochs N continues until epoch N; nothing else of a
+    run can be changed.
     """
     if (kind is None) == (resume is None):
         raise UsageError("C2A004", "train takes either a KIND or --resume FOLDER", "Name one of them.")
     if resume is not None:
         for name in ("output", *(arguments.keys() - {"epochs"})):
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-                raise UsageError(
-                    "C2A004", f"{option_of(name)} changes nothing beside --resume", "Leave out one of both."
-                )
+                raise UsageError("C2A004", f"{option_of(name)} has no effect with --resume", "Leave out one of both.")
     recipe = None if kind is None else TrainingRecipe(kind, **arguments)
     for name in recipe.unused if recipe else ():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             network = f"in the network of {recipe.start}" if recipe and recipe.start else "in a resnet"
             where = "without --only or --skip" if name == "alpha" else network
-            raise UsageError("C2A004", f"{option_of(name)} changes nothing {where}", "Leave it out.")
+            raise UsageError("C2A004", f"{option_of(name)} has no effect {where}", "Leave it out.")
     folder = next(each for each in (resume, output, f"runs/{kind}-{Path(arguments['data']).name}") if each is not None)
-    if resume is None and os.environ.get("RANK", "0") == "0":  # of several processes one makes the folder
+    if resume is None and os.environ.get("RANK", "0") == "0":  # only one of several processes creates the folder
         check_new_run(Path(folder))
     from conv2attn.lab.training import train as run_training
 
@@ -131,8 +129,8 @@ def soften(
 ) -> None:
     """Lower the sharpness of the heads in MODEL, so that they train.
 
-    The report says how much attention each layer then leaks, and bounds how much its outputs change. On --inputs, or on
-    a random image of --input-size, the change is measured too.
+    The report gives the leak of each layer, and a bound on the change of its outputs. On --inputs, or on a random image
+    of --input-size, the change is measured too.
     """
     from conv2attn.cli.attention_files import inputs_for
     from conv2attn.files import save

@@ -1,4 +1,4 @@
-"""The group that all commands are in: their help, and what becomes of their errors."""
+"""The group of all commands: their help, and the handling of their errors."""
 
 import errno
 import os
@@ -33,23 +33,23 @@ class Command(click.Command):
     """A command with an example in its help, its options in groups, and a check of them before torch is imported."""
 
     def __init__(self, *args: Any, example: str, check: Callable[[click.Context], None] | None = None, **rest: Any):
-        """Takes an example, and what refuses options by their names."""
+        """Takes an example, and a check of the options by name."""
         super().__init__(*args, **rest)
         self.example, self.check = example, check
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Parses the options; a name that no option has is refused beside the options of nearly that name."""
+        """Parses the options; an unknown name is refused with a suggestion of similar options."""
         try:
             return super().parse_args(context, args)
         except click.NoSuchOption as error:
             near = get_close_matches(error.option_name, error.possibilities or (), cutoff=NEAR)
             raise click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx or context) from error
         except click.UsageError as error:
-            error.ctx = error.ctx or context  # click leaves it out where an option has no argument
+            error.ctx = error.ctx or context  # click omits it for an option without its argument
             raise
 
     def invoke(self, context: click.Context) -> Any:
-        """Checks the call before what it would write: another mistake would outlive a new name for the output."""
+        """Checks the call before its output files, since another mistake would remain after the output is renamed."""
         check_read(context)
         if self.check is not None:
             self.check(context)
@@ -74,14 +74,15 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """Turns the project's errors into one sentence on stderr and their exit code; a bug of ours is 70."""
+    """Turns the project's errors into one sentence on stderr and their exit code; an internal error exits with 70."""
 
     command_class = Command
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Runs a call of a process, which may have no standard output and may be interrupted at any time."""
-        # Python has None where a job closed a stream (`>&-`). An open null device also keeps its number from the next
-        # file that is opened, into which a library that writes to number 1 would print.
+        """Runs a call in a process that may have no standard output and may be interrupted at any time."""
+        # Python's stream is None if a job closed it (`>&-`). An open null device also occupies its descriptor;
+        # otherwise the next opened file would get it, and a library that writes to descriptor 1 would print into that
+        # file.
         for name in ("stdout", "stderr"):
             if getattr(sys, name) is None:
                 setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  as long as the process
@@ -100,7 +101,7 @@ class Group(click.Group):
                     formatter.write_dl(lines)
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Refuses options of the group that there are not as those of its commands."""
+        """Refuses unknown options of the group in the same way as those of its commands."""
         try:
             return super().parse_args(context, args)
         except click.exceptions.NoSuchOption as error:
@@ -137,10 +138,10 @@ class Group(click.Group):
 
 @contextmanager
 def leaving_at_once_while_torch_starts() -> Iterator[None]:
-    """Within it, an interruption while torch is imported ends the process with one word (130).
+    """Within the block, an interruption while torch is imported ends the process with one word (130).
 
     An exception there would pass through torch's C++ code, which aborts, or through handlers of failed imports, which
-    take it for another error. Nothing has been written yet, so that nothing is left to be cleaned up.
+    mistake it for another error. Nothing has been written yet, so no cleanup is needed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -162,10 +163,10 @@ def leaving_at_once_while_torch_starts() -> Iterator[None]:
 
 
 def refuse_usage(error: click.UsageError) -> NoReturn:
-    """Says in one line what of a call is wrong, and exits with 2."""
+    """Prints in one line what is wrong with a call, and exits with 2."""
     path = error.ctx.command_path if error.ctx else "conv2attn"
     if isinstance(error, click.NoSuchOption):
-        # In words of our own: those of click differ between its versions.
+        # In our own words, since click's differ between versions.
         near = " or ".join(map(repr, sorted(error.possibilities or ())))
         reason = f"No such option {error.option_name!r}{f'. Did you mean {near}?' if near else ''}"
     else:
@@ -175,7 +176,7 @@ def refuse_usage(error: click.UsageError) -> NoReturn:
 
 
 def invoked(group: click.Group, context: click.Context) -> click.Command:
-    """The command of a call, or the group itself where there is none."""
+    """The command of a call, or the group itself if there is none."""
     return group.commands.get(str(context.invoked_subcommand), group)
 
 

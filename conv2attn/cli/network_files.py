@@ -1,4 +1,4 @@
-"""The work of convert, verify, recheck and demo, between the files and the certificate."""
+"""The work of convert, verify, recheck and demo, from files to the certificate."""
 
 import dataclasses
 import math
@@ -50,7 +50,7 @@ def convert_file(
     engine: str | None,
     running: Running,
 ) -> tuple[Certificate, bool]:
-    """Converts the network in a file, certifies it, and writes it unless it was refuted; whether it was written."""
+    """Converts and certifies the network in a file, and writes it unless refuted; returns whether it was written."""
     check_engine(destination, engine)
     original = prepared(reading.load(model), running)
     options: Any = {"alpha": alpha, "encoding": encoding, "stride_by": stride_by}
@@ -70,11 +70,11 @@ def convert_file(
 
 
 def nothing_to_convert(path: str, network: nn.Module) -> UsageError:
-    """Why the network in a file has no convolution to convert, and what to do."""
+    """The error for a network in a file without convolutions to convert, with advice."""
     kind = kind_of_path(Path(path))
     operators = PROGRAM_KINDS[kind].parts(Path(path))[0] if kind in PROGRAM_KINDS else []
     if count := sum("conv" in name.lower() for name in operators):
-        reason = f"{path} is a program, whose {count} convolutions are operators and not layers"
+        reason = f"{path} is a program, whose {count} convolutions are operators, not layers"
         return UsageError("C2A101", reason, "Convert the network that it was exported from.")
     if count := len(attention_layers(network)):
         reason = f"{path} holds no convolution: {count} of its layers are attention of conv2attn already"
@@ -84,14 +84,14 @@ def nothing_to_convert(path: str, network: nn.Module) -> UsageError:
 
 
 def check_engine(destination: Path, engine: str | None) -> None:
-    """Refuses an engine for a file that holds none, before anything is read.
+    """Refuses an engine for a file that stores none, before anything is read.
 
     Raises:
-        UsageError: it holds none (C2A004).
+        UsageError: the file stores no engine (C2A004).
     """
     if engine and destination.suffix not in EXPORTS:
         raise UsageError(
-            "C2A004", f"--engine {engine} changes nothing in {destination}", f"Write {' or '.join(EXPORTS)}."
+            "C2A004", f"--engine {engine} has no effect on {destination}", f"Write {' or '.join(EXPORTS)}."
         )
 
 
@@ -119,7 +119,7 @@ def verify_files(
     reading: Reading,
     running: Running,
 ) -> Certificate:
-    """The certificate of the networks in two files; an image that shows what is refuted is kept in `save_input`."""
+    """The certificate of the networks in two files; a counterexample is written to `save_input`."""
     loaded = reading.load(original)
     networks = prepared(loaded, running), prepared(reading.load(converted, loaded), running)
     files = {"original": original, "converted": converted}
@@ -141,10 +141,10 @@ def verify_files(
 def symmetric_file(
     model: str, *, shift: tuple[int, ...] | None, flip: bool, permute: bool, reading: Reading, running: Running
 ) -> Certificate:
-    """The certificate of the network in a file, with its pixels moved in front, and the same behind.
+    """The certificate that the network in a file commutes with a movement: pixels moved before it, and after it.
 
     Raises:
-        UsageError: not exactly one movement is asked for (C2A004), or it has other axes than the input (C2A007).
+        UsageError: not exactly one movement is passed (C2A004), or it has other axes than the input (C2A007).
     """
     network = prepared(reading.load(model), running)
     about = [("model", model), ("sha256", sha256(Path(model)))]
@@ -158,7 +158,7 @@ def symmetric_file(
 
 
 def savez(path: Path, **arrays: Any) -> None:
-    """`numpy.savez` under this very name."""
+    """`numpy.savez` under exactly this name."""
     with path.open("wb") as file:
         np.savez(file, **arrays)
 
@@ -172,11 +172,11 @@ def certify_with(
     """The certificate of two networks.
 
     Args:
-        called: inputs and options, of `call_of`.
-        match: tensors of the outputs that belong together.
+        called: inputs and options from `call_of`.
+        match: pairs of output tensors to compare.
 
     Raises:
-        UsageError: of `certify`, with the name of the file.
+        UsageError: as `certify`, with the names of the files.
     """
     if len(dict(match)) < len(match):
         raise UsageError("C2A004", "--match names one tensor of the first output twice", "Match each tensor once.")
@@ -198,17 +198,17 @@ def recheck_file(
     reading: Reading,
     parsed: Callable[[str], tuple[str, dict[str, Any]]],
 ) -> Recheck:
-    """Checks the certificate in a file by other means than those that made it; see `recheck_certificate`.
+    """Checks the certificate in a file by other means than in its derivation; see `recheck_certificate`.
 
-    How files are read is not taken from a certificate: that may run code.
+    Options on reading files are never taken from a certificate, since they may run code.
 
     Args:
-        paths: the two files, where they are not at the paths in the certificate.
-        inputs: the file of the inputs, where it is not at its path in the certificate.
-        parsed: of the command, the command in its usual form and its options by name.
+        paths: the two files, if they are not at the paths in the certificate.
+        inputs: the file of the inputs, if it is not at its path in the certificate.
+        parsed: parses the stored command into its usual form and its options by name.
     Raises:
-        UsageError: it is not a certificate of two files (C2A303), the files were read in another way then (C2A004), or
-            the inputs are not those that it names (C2A004).
+        UsageError: the file is not a certificate of two files (C2A303), or the options on reading files or the inputs
+            differ from those in it (C2A004).
         CheckpointError: a file is missing (C2A301), or cannot be read.
     """
     body = read_certificate(certificate)
@@ -217,17 +217,17 @@ def recheck_file(
     files = {key: path or stored[key] for key, path in zip(("original", "converted"), paths, strict=True)}
     for path in files.values():
         if not is_regular(path, folder=True):
-            raise CheckpointError("C2A301", f"{path[-80:]}, which the certificate is of, is not there", MOVED_FILES)
+            raise CheckpointError("C2A301", f"{path[-80:]}of the certificate is missing", MOVED_FILES)
     hashes = {f"{key} sha256": sha256(Path(path)) for key, path in files.items()}
     changed = [files[key] for key in files if hashes[f"{key} sha256"] != stored[f"{key} sha256"]]
     if changed:
-        what = "is not the file that the certificate is of: its sha256 is another"
+        what = "is not the file of the certificate: its sha256 differs"
         return Recheck(certificate, body["verdict"], tuple(f"{path} {what}" for path in changed))
     stored_reading = Reading(**{name: options.pop(name) for name in vars(reading)})
     running = Running(**{each.name: options.pop(each.name) for each in dataclasses.fields(Running)})
     if stored_reading != reading:
-        reason = f"{certificate} was written with other options on reading its files: {command}"
-        raise UsageError("C2A004", reason, "Give recheck the same: --arch and what else it names.")
+        reason = f"{certificate} was written with other options for reading its files: {command}"
+        raise UsageError("C2A004", reason, "Pass the same options to recheck, such as --arch.")
     elsewhere = "Recheck it where that device is, or write it again: conv2attn verify A B --report FILE."
     loaded = reading.load(files["original"])
     both = loaded, reading.load(files["converted"], loaded)
@@ -248,26 +248,26 @@ def recheck_file(
 def call_again(
     running: Running, inputs: str | None, network: nn.Module, reading: Reading, body: dict[str, Any]
 ) -> tuple[Arguments, dict[str, Any]]:
-    """The inputs and options of a stored certificate: of `inputs`, if that file is passed, else of the one it names.
+    """The inputs and options of a stored certificate: from the file `inputs`, or by default from the one it names.
 
     Raises:
         UsageError: the certificate is of random inputs, or of others than these (C2A004).
         CheckpointError: the file is missing (C2A301) or cannot be read.
     """
     if running.inputs is None and inputs is not None:
-        raise UsageError("C2A004", "the certificate is of random inputs, and names no file", "Leave out --inputs.")
+        raise UsageError("C2A004", "the certificate is for random inputs, and names no file", "Leave out --inputs.")
     if running.inputs is None:
         return call_of(running, network, reading)
     path = inputs or running.inputs
     if not is_regular(path, folder=True):
-        sentence = f"{path[-80:]}, the inputs that the certificate is of, is not there"
+        sentence = f"{path[-80:]}, the inputs of the certificate, is missing"
         raise CheckpointError("C2A301", sentence, "Pass its inputs: recheck CERTIFICATE --inputs FILE.")
     call, options = call_of(dataclasses.replace(running, inputs=path), network, reading)
     stored = {each.get("sha256") for each in body.get("inputs") or () if isinstance(each, dict)}
     if any(sha256_of(each) not in stored for each in tensors_in([call, options.get("images")])):
-        sentence = f"{path[-80:]} holds other inputs than the certificate is of: their sha256 is another"
-        raise UsageError("C2A004", sentence, "Pass the file that verify was given.")
-    # The file may have another name now; the certificate calls its inputs by the old one.
+        sentence = f"{path[-80:]} has other inputs than the certificate: their sha256 differs"
+        raise UsageError("C2A004", sentence, "Pass the file that was passed to verify.")
+    # The file may have been renamed; the certificate refers to its inputs by the old name.
     described = options["described"].replace(Path(path).name, Path(running.inputs).name)
     return call, options | {"described": described}
 
@@ -286,7 +286,7 @@ def demonstrate(output: str | None, force: bool) -> tuple[Certificate, bool]:
 
 
 def prepared(network: nn.Module, running: Running, remedy: str = "Use --device cpu.") -> nn.Module:
-    """The network in the dtype and on the device asked for.
+    """The network in the requested dtype and on the requested device.
 
     Raises:
         UsageError: there is no such device (C2A002).
@@ -296,16 +296,16 @@ def prepared(network: nn.Module, running: Running, remedy: str = "Use --device c
             device = torch.device(running.device)
             torch.ones(1, device=device).item()
     except (RuntimeError, AssertionError, ImportError, AttributeError, TypeError, ValueError) as error:
-        raise UsageError("C2A002", f"device {running.device!r} is not here", remedy) from error
+        raise UsageError("C2A002", f"device {running.device!r} is not available", remedy) from error
     dtype = running.dtype
     return network.to(device, getattr(torch, dtype) if dtype else None)
 
 
 def call_of(running: Running, network: nn.Module, reading: Reading) -> tuple[Arguments, dict[str, Any]]:
-    """The inputs in the file of `--inputs` as both networks are called with them, and the options of `certify`.
+    """The inputs of both networks from the file of `--inputs`, and the options of `certify`.
 
     Raises:
-        UsageError: an option that changes images stands beside the inputs of a call (C2A004).
+        UsageError: an option that changes images is passed with the inputs of a call (C2A004).
     """
     options = options_of(running)
     read = reading.call(running.inputs, network, running.input_size) if running.inputs else None
@@ -316,7 +316,7 @@ def call_of(running: Running, network: nn.Module, reading: Reading) -> tuple[Arg
 
 
 def images_of(running: Running, network: nn.Module, reading: Reading) -> dict[str, Any]:
-    """The images for a network, prepared as it takes them, or their size, and the options on running it."""
+    """The prepared images for a network, or their size, and the options on running it."""
     size = running.input_size
     images, described = reading.images(running.inputs, network, size) if running.inputs else (None, None)
     if images is not None:
@@ -325,7 +325,7 @@ def images_of(running: Running, network: nn.Module, reading: Reading) -> dict[st
 
 
 def options_of(running: Running) -> dict[str, Any]:
-    """The options on running networks, as `certify` takes them.
+    """The options on running networks, as arguments of `certify`.
 
     Raises:
         UsageError: the range is not positive and finite (C2A001).

@@ -39,7 +39,7 @@ from conv2attn.suffixes import EXPORTS, NETWORK_SUFFIXES
 @main.command(example="conv2attn convert resnet18.pt -o part.pt --only 'layer1.*'")
 @click.argument("model", type=Read())
 @output_option(
-    "Where to write the network; by default beside MODEL, with .attn in its name.", NETWORK_SUFFIXES, required=False
+    "Where to write the network; by default next to MODEL, with .attn in its name.", NETWORK_SUFFIXES, required=False
 )
 @click.option(
     "--alpha",
@@ -58,7 +58,7 @@ from conv2attn.suffixes import EXPORTS, NETWORK_SUFFIXES
     "--stride-by",
     type=click.Choice(get_args(StrideBy)),
     default="queries",
-    help="How a strided layer skips outputs: fewer queries, or a pooling layer behind.",
+    help="How a strided layer skips outputs: by fewer queries, or by a pooling layer after it.",
 )
 @choosing("Convert")
 @click.option(
@@ -105,7 +105,7 @@ def demo(output: str | None, showing: Showing) -> None:
 
 
 def next_commands() -> list[str]:
-    """Three commands that run where this one ran, with the paths of this program and of the example."""
+    """Three commands that run in the same place, with the paths of this program and of the example."""
     from conv2attn.examples import demo_files
 
     program = sys.argv[0] if Path(sys.argv[0]).name == "conv2attn" else "conv2attn"
@@ -122,7 +122,7 @@ def next_commands() -> list[str]:
 
 
 def converted_path(model: Path) -> Path:
-    """Where the converted network goes by default: beside the file, .attn before a suffix under which we write."""
+    """The default path of the converted network: next to the file, with .attn before a suffix that we write."""
     suffix = model.suffix if model.suffix in NETWORK_SUFFIXES else ".pt"
     return (
         model.with_suffix(f".attn{suffix}") if not model.is_dir() else model.parent / f"{model.resolve().name}.attn.pt"
@@ -165,7 +165,7 @@ def verify(context: click.Context, /, showing: Showing, **arguments: Any) -> Non
 
 
 def check_movement(context: click.Context) -> None:
-    """Refuses no movement, and several (C2A004)."""
+    """Refuses a call with no movement or several (C2A004)."""
     only_one({name: context.params[name] for name in ("shift", "flip", "permute")})
 
 
@@ -175,18 +175,18 @@ def check_movement(context: click.Context) -> None:
     "--shift",
     type=Parsed("whole numbers with a comma between them", parse_shift, "1,0"),
     metavar="ROWS,COLUMNS",
-    help="Ask about a circular shift by so many pixels along each axis.",
+    help="Test a circular shift by this many pixels along each axis.",
 )
-@click.option("--flip", is_flag=True, help="Ask about the mirror image, left and right exchanged.")
-@click.option("--permute", is_flag=True, help="Ask about a random order of all pixels, drawn by --seed.")
+@click.option("--flip", is_flag=True, help="Test the mirror image, with left and right exchanged.")
+@click.option("--permute", is_flag=True, help="Test a random order of all pixels, drawn by --seed.")
 @reading_images
 @running_options
 @reporting_certificates
 def symmetric(model: str, showing: Showing, **arguments: Any) -> None:
     """Decide whether MODEL commutes with a movement of its pixels.
 
-    Moving the input and then running the network is compared with running it and then moving the output, as verify
-    compares two networks. Outputs without pixels, such as logits, must stay what they are.
+    The network after a movement of its input is compared with the network before the same movement of its output, as by
+    verify. Outputs without pixels, such as logits, must not change.
     """
     from conv2attn.cli import network_files
 
@@ -202,12 +202,11 @@ def symmetric(model: str, showing: Showing, **arguments: Any) -> None:
 def recheck(
     certificate: str, original: str | None, converted: str | None, reading: Any, tokens: Any, showing: Showing
 ) -> None:
-    """Check a stored certificate again, against the files that it speaks of.
+    """Check a stored certificate again, against its files.
 
-    A JSON certificate of verify is decided again from its two files, those that it names or ORIGINAL and CONVERTED, and
-    the inputs that it names, or --inputs: by comparing both networks as formulas, or by running the kept input of a
-    refutation. A certificate of check-span is checked against the model or array ORIGINAL, read with the same options
-    as then.
+    A JSON certificate of verify is decided again from the two files and the inputs that it names, or from ORIGINAL,
+    CONVERTED and --inputs: by comparing both networks as formulas, or by running the kept input of a refutation. A
+    certificate of check-span is checked against the model or array ORIGINAL, read with the same options as before.
     """
     from conv2attn.cli.attention_files import is_span_certificate, recheck_spans
     from conv2attn.cli.network_files import recheck_file
@@ -221,7 +220,7 @@ def parsed(command: str) -> tuple[str, dict[str, Any]]:
     """A `verify` command in its usual form, and its options by name, without those that write.
 
     Raises:
-        UsageError: it is another command (C2A303).
+        UsageError: the text is another command (C2A303).
     """
     try:
         program, name, *words = shlex.split(command)
@@ -231,5 +230,5 @@ def parsed(command: str) -> tuple[str, dict[str, Any]]:
             options = {str(each.name): context.params[str(each.name)] for each in verify.params if not shows(each)}
             return command_line(context), options
     except (ValueError, click.ClickException, click.exceptions.Exit) as error:
-        reason = f"the command in the certificate is no verify command: {command[:80]!r}"
+        reason = f"the command in the certificate is not a verify command: {command[:80]!r}"
         raise UsageError("C2A303", reason, "Run verify on the two files again.") from error

@@ -1,4 +1,4 @@
-"""Options that several commands take: their types, the files that they name, and groups of them given as one value."""
+"""Options shared by several commands: their types, their files, and groups of options as one value."""
 
 import math
 import os
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from conv2attn.report import Report
 
 LARGEST_INPUT = 2**26
-"""Numbers of an image, as `certify` has it."""
+"""Most numbers of an image, as in `certify`."""
 Decorator = Callable[[Any], Any]
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg]
-    """A value that `read` makes of a text; any other text is refused in a sentence with an example."""
+    """A value that `read` parses from a text; a text that fails is refused with an example."""
 
     def __init__(self, name: str, read: Callable[[str], Any], example: str):
         self.name, self.read, self.example = name, read, example
@@ -49,17 +49,17 @@ class Parsed(click.ParamType):  # type: ignore[type-arg]
 
 
 class Sizes(tuple[int, ...]):
-    """Positive whole numbers, which the command line writes with an x between them."""
+    """Positive integers, written with an x between them on the command line."""
 
     def __str__(self) -> str:
         return "x".join(map(str, self))
 
 
 def parse_sizes(text: str) -> Sizes:
-    """`14x14` as numbers; one number stands alone.
+    """`14x14` as numbers; a single number is allowed.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the text has another form.
     """
     parts = text.lower().split("x")
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
@@ -71,8 +71,8 @@ def parse_image_size(text: str) -> Sizes:
     """`3x224x224`, channels and sides, as numbers; `16000`, the length of a wave or a sequence.
 
     Raises:
-        ValueError: it is something else.
-        UsageError: it is larger than an image may be (C2A001).
+        ValueError: the text has another form.
+        UsageError: the size is larger than an image may be (C2A001).
     """
     size = parse_sizes(text)
     if math.prod(size) > LARGEST_INPUT:
@@ -84,14 +84,14 @@ def parse_shift(text: str) -> tuple[int, ...]:
     """Whole numbers with commas between them.
 
     Raises:
-        ValueError: another text.
+        ValueError: the text has another form.
     """
     return tuple(map(int, text.split(",")))
 
 
 @final
 class Matched(tuple[str | int, str | int]):
-    """Two tensors of outputs that belong together, written as on the command line."""
+    """A pair of output tensors, printed as on the command line."""
 
     __slots__ = ()
 
@@ -103,7 +103,7 @@ def parse_match(text: str) -> Matched:
     """`logits=0`, tensors of two outputs by name or number.
 
     Raises:
-        ValueError: it has not one name or number on either side.
+        ValueError: the text does not have one name or number on each side.
     """
     first, second = (int(each) if each.isdecimal() else each for each in text.split("="))
     if "" in (first, second):
@@ -115,8 +115,8 @@ def parse_sharpness(text: str) -> float:
     """A positive finite number.
 
     Raises:
-        ValueError: it is no number.
-        AlphaError: it is another number (C2A130).
+        ValueError: the text is not a number.
+        AlphaError: the number is not positive and finite (C2A130).
     """
     if not 0 < float(text) < math.inf:
         raise AlphaError("C2A130", f"--alpha {text} is not a positive finite number", "Pass a positive number.")
@@ -136,20 +136,20 @@ class Written(click.Path):
 
 
 def check_read(context: click.Context) -> None:
-    """Refuses files to read that are missing or of no use, before torch is imported and before any work is done.
+    """Refuses missing or unusable input files before torch is imported and before any work is done.
 
     Raises:
-        CheckpointError: one is missing, or neither a file nor a folder (C2A301).
+        CheckpointError: a file is missing, or neither a file nor a folder (C2A301).
     """
     for path in paths_of(context, Read):
         check_readable(path)
 
 
 def check_written(context: click.Context) -> None:
-    """Refuses files to write that are in the way, of another suffix, or read by this call.
+    """Refuses output files that exist, have a wrong suffix, or are read by this call.
 
     Raises:
-        UsageError: the suffix of a file is not one of its option's (C2A308), a picture needs matplotlib (C2A003); see
+        UsageError: a suffix is not supported by its option (C2A308), or a picture needs matplotlib (C2A003); see
             `check_free`.
         CheckpointError: see `check_free`.
     """
@@ -176,7 +176,7 @@ def check_readable(path: str) -> None:
 
 
 def check_suffix(option: click.Parameter, path: str, suffixes: tuple[str, ...]) -> None:
-    """Refuses a file of a suffix that an option does not write (C2A308), and a picture without matplotlib (C2A003)."""
+    """Refuses a suffix that an option does not support (C2A308), and a picture without matplotlib (C2A003)."""
     name = option.opts[0] if isinstance(option, click.Option) else option.human_readable_name
     if Path(path).suffix not in suffixes:
         reason = f"{name} {path or repr(path)} has none of the suffixes {', '.join(suffixes)}"
@@ -186,19 +186,19 @@ def check_suffix(option: click.Parameter, path: str, suffixes: tuple[str, ...]) 
 
 
 def check_free(force: bool, *written: str | Path, read: Collection[str] = ()) -> None:
-    """Refuses files that could not be written, and those that would destroy what the call reads.
+    """Refuses files that cannot be written, and those that would overwrite inputs of the call.
 
     Raises:
-        CheckpointError: a file is there and not to be overwritten (C2A305), or its folder is missing or takes no files
+        CheckpointError: a file exists and must not be overwritten (C2A305), or its folder is missing or not writable
             (C2A301).
-        UsageError: one file is to hold two things, or is read as well (C2A004).
+        UsageError: one file is used for two outputs, or is also read (C2A004).
     """
     taken, read_paths = set[str](), set(map(os.path.realpath, read))
     for path in map(Path, written):
         if (place := os.path.realpath(path)) in read_paths:
             raise UsageError("C2A004", f"{path} is read by this call, and would be overwritten", "Name another file.")
         if place in taken:
-            raise UsageError("C2A004", f"{path} is to hold both the report and something else", "Name two files.")
+            raise UsageError("C2A004", f"{path} is the file of both the report and another output", "Name two files.")
         try:
             os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -211,7 +211,7 @@ def check_free(force: bool, *written: str | Path, read: Collection[str] = ()) ->
         if not path.parent.is_dir():
             raise CheckpointError("C2A301", f"{path.parent} is not a folder", "Make it first, or choose another.")
         if not os.access(path.parent, os.W_OK | os.X_OK):
-            reason = f"{path} cannot be written: its folder takes no files from this user"
+            reason = f"{path} cannot be written: its folder is not writable for this user"
             raise CheckpointError("C2A301", reason, "Choose another folder.")
         taken.add(place)
 
@@ -231,13 +231,13 @@ def options(*decorators: Decorator, heading: str = "Options") -> Decorator:
 
 
 def output_option(meaning: str, suffixes: Collection[str] = (), required: bool = True) -> Decorator:
-    """The option for the file, of one of `suffixes`, or the folder that a command makes."""
+    """The option for the output of a command: a file with one of `suffixes`, or a folder."""
     kind, metavar = (Written(suffixes), "FILE") if suffixes else (click.Path(), "FOLDER")
     return click.option("-o", "--output", type=kind, metavar=metavar, required=required, help=meaning)
 
 
 def grouped(name: str, kind: Callable[..., Any] | str, heading: str, *decorators: Decorator) -> Decorator:
-    """Options below one heading that a command takes as one argument, of the class `kind` or one so named.
+    """Options below one heading that become one argument of a command, of the class `kind` or the class with that name.
 
     A class by name, "module:Class", is imported when the command runs: its module may import torch.
     """
@@ -259,7 +259,7 @@ def grouped(name: str, kind: Callable[..., Any] | str, heading: str, *decorators
 @final
 @dataclass(frozen=True)
 class Showing:
-    """The options on a report: its format on stdout, its detail, and the file that it is written to."""
+    """The options on a report: its format on stdout, its detail, and its file."""
 
     form: str
     report: str | None
@@ -270,13 +270,13 @@ class Showing:
     plot: str | None = None
 
     def finish(self, result: "Report", *lines: str) -> NoReturn:
-        """Shows the report, says some lines on what was done, and exits with the report's code."""
+        """Shows the report, prints lines on what was done, and exits with the report's code."""
         self.show(result)
         self.say(*lines)
         sys.exit(result.exit_code)
 
     def show(self, result: "Report") -> None:
-        """Shows the report, and writes it and its picture to files if asked."""
+        """Shows the report, and writes it and its picture to files if requested."""
         if self.quiet:
             from conv2attn.report import document
 
@@ -303,13 +303,13 @@ class Showing:
         return text.rstrip("\n") + "\n"
 
     def say(self, *lines: str) -> None:
-        """Says on stderr what was done, unless only the verdict is asked for."""
+        """Prints on stderr what was done, unless only the verdict is requested."""
         for line in () if self.quiet else lines:
             click.echo(line, err=True)
 
 
 def in_colour() -> bool:
-    """Whether stdout is a terminal that takes colour; NO_COLOR forbids it."""
+    """Whether stdout is a terminal with colour; NO_COLOR forbids colour."""
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
@@ -323,7 +323,7 @@ REPORTING = (
         "form",
         type=click.Choice([*REPORT_SUFFIXES.values(), "github"]),
         default="text",
-        help="Format of the report on stdout; github is text with an annotation of GitHub behind it.",
+        help="Format of the report on stdout; github is text followed by an annotation for GitHub.",
     ),
     click.option(
         "--report",
@@ -335,13 +335,13 @@ REPORTING = (
 )
 reporting = grouped("showing", Showing, "Report", *REPORTING)
 PLOT = click.option(
-    "--plot", type=Written(PICTURE_SUFFIXES), metavar="FILE", help="Draw each layer's error beside its bound."
+    "--plot", type=Written(PICTURE_SUFFIXES), metavar="FILE", help="Draw each layer's error with its bound."
 )
 reporting_certificates = grouped("showing", Showing, "Report", PLOT, *REPORTING)
 
 
 def choosing(does: str) -> Decorator:
-    """The options that choose layers, given to a command as one `only`; `does` is what it does to them."""
+    """The options that select layers, as one argument `only`; `does` is the verb in their help."""
     return grouped(
         "only",
         "conv2attn.arguments:Selection",
@@ -349,7 +349,7 @@ def choosing(does: str) -> Decorator:
         click.option(
             "--only", multiple=True, metavar="GLOB", help=f"{does} only layers whose name matches; repeatable."
         ),
-        click.option("--skip", multiple=True, metavar="GLOB", help="Leave out layers of such a name; repeatable."),
+        click.option("--skip", multiple=True, metavar="GLOB", help="Leave out layers whose name matches; repeatable."),
     )
 
 
@@ -397,7 +397,7 @@ INPUT_SIZE = click.option(
     "--input-size",
     type=Parsed("positive whole numbers with an x between them", parse_image_size, "3x224x224"),
     metavar="CxHxW",
-    help="Shape of one input, such as 3x224x224, or 16000 of a wave; the network's own by default.",
+    help="Shape of one input, such as 3x224x224, or 16000 for a wave; the network's own by default.",
 )
 reading_images = grouped("reading", READING_CLASS, FILES, *READING, PREPARING)
 
@@ -422,7 +422,7 @@ TOKENS = (
         "--grid",
         type=Parsed("positive whole numbers with an x between them", parse_sizes, "14x14"),
         metavar="HxW",
-        help="Grid of the tokens of a layer, in place of what the file or the run says.",
+        help="Grid of the tokens of a layer, instead of that of the file or the run.",
     ),
     click.option(
         "--extra-tokens",
@@ -440,7 +440,7 @@ tokens_or_positions = options(
         click.option(
             "--position-only",
             is_flag=True,
-            help="Read what attention does by position alone; needs no --inputs where the size of images is known.",
+            help="Read attention by position alone; needs no --inputs if the size of images is known.",
         ),
         click.option(
             "--exact",
@@ -508,17 +508,17 @@ running_options = grouped(
 
 
 def shows(parameter: click.Parameter) -> bool:
-    """Whether an option is on the report or on a file to write, and not on the result."""
+    """Whether an option concerns the report or an output file, and not the result."""
     return isinstance(parameter.type, Written) or heading_of(parameter) == "Report"
 
 
 def heading_of(parameter: click.Parameter) -> str:
-    """The heading below which an option stands in the help."""
+    """The heading of an option in the help."""
     return str(vars(parameter).get("heading", "Options"))
 
 
 def command_line(context: click.Context) -> str:
-    """The command for this result: arguments, and the options that are not as by default."""
+    """The command for this result: arguments, and the options with non-default values."""
     arguments = (each for each in context.command.params if isinstance(each, click.Argument))
     values = (context.params.get(str(each.name)) for each in arguments)
     files = [str(value) for value in values if value is not None]
@@ -526,7 +526,7 @@ def command_line(context: click.Context) -> str:
 
 
 def given_options(context: click.Context, command: click.Command) -> list[str]:
-    """The options of `command` that are not as by default in a call, without those on what is shown and written."""
+    """The options of `command` with non-default values in a call, without those on the report and output files."""
     words = list[str]()
     for parameter in command.params:
         value = context.params.get(str(parameter.name))

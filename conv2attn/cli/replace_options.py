@@ -10,13 +10,13 @@ from conv2attn.cli.options import Parsed, Read, grouped
 from conv2attn.errors import UsageError
 
 ALL = ("all", "auto")
-"""Words for all heads, of `heads` and of `distil`."""
+"""Words for all heads, in `heads` and in `distil`."""
 
 
 @final
 @dataclass(frozen=True)
 class ReplaceOptions:
-    """What stands in for heads, which heads, and the classes of the images."""
+    """The replacement of heads, the heads to replace, and the classes of the images."""
 
     replace: Any
     replace_heads: tuple[tuple[str, tuple[int, ...]], ...]
@@ -26,7 +26,7 @@ class ReplaceOptions:
         others = {"--heads": self.replace_heads, "--labels": self.labels}
         for option, value in others.items():
             if value and not self.replace:
-                raise click.UsageError(f"{option} is about replaced heads: pass --replace too.")
+                raise click.UsageError(f"{option} needs --replace: pass it too.")
 
     @property
     def replaced_heads(self) -> dict[str, tuple[int, ...]] | None:
@@ -38,12 +38,12 @@ def by_layer(named: Sequence[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[in
     """Heads by layer; None for all.
 
     Raises:
-        UsageError: some are named beside all of them (C2A004).
+        UsageError: some heads are named together with all of them (C2A004).
     """
     names = [name for name, _ in named]
     every = [name for name in names if name in ALL]
     if every and len(names) > 1:
-        raise UsageError("C2A004", "--heads names heads beside all of them", f"Pass --heads {every[0]} alone.")
+        raise UsageError("C2A004", "--heads names single heads and also all of them", f"Pass --heads {every[0]} alone.")
     if not names or every:
         return None
     return {name: sum((heads for each, heads in named if each == name), ()) for name in names}
@@ -53,13 +53,13 @@ def parse_heads(text: str) -> tuple[str, tuple[int, ...]]:
     """A layer and the numbers of its heads.
 
     Raises:
-        UsageError: it is neither a word of `ALL` nor of the form layer:head,head (C2A006).
+        UsageError: the text is neither a word of `ALL` nor of the form layer:head,head (C2A006).
     """
     if text in ALL:
         return text, ()
     layer, _, numbers = text.rpartition(":")
     if not layer or not all(each.strip().isdecimal() for each in numbers.split(",")):
-        raise UsageError("C2A006", f"--heads {text} names no heads of a layer", "Write blocks.0.attn:0,3, say.")
+        raise UsageError("C2A006", f"--heads {text} is not a layer with heads", "Write blocks.0.attn:0,3, say.")
     return layer, tuple(map(int, numbers.split(",")))
 
 
@@ -70,7 +70,7 @@ replacing = grouped(
     click.option(
         "--replace",
         type=click.Choice(["position", "shift", "mean", "uniform"]),
-        help="Replace each head by its mean attention, by displacement, its nearest shift, or evenly; compare outputs.",
+        help="Replace heads by their mean attention, by displacement, their nearest shift, or uniform attention; compare.",
     ),
     click.option(
         "--heads",
@@ -78,7 +78,7 @@ replacing = grouped(
         type=Parsed("a layer and its heads", parse_heads, "blocks.0.attn:0,3"),
         metavar="LAYER:HEADS",
         multiple=True,
-        help="Heads to replace, alone and at once, beside as many at random; repeatable; all, each alone, by default.",
+        help="Heads to replace, singly and together, with random ones as control; repeatable; all, singly, by default.",
     ),
     click.option(
         "--labels", type=Read(), metavar="FILE", help="Table file,label of the inputs: compare losses and accuracy too."

@@ -38,17 +38,17 @@ def parse_kernel(text: str) -> int | tuple[int, ...]:
 
 
 def parse_offsets(text: str) -> list[tuple[int, ...]]:
-    """`0,-1 0,0 0,1` as offsets; a ValueError where there are none, or one is not whole numbers."""
+    """`0,-1 0,0 0,1` as offsets; a ValueError if there are none, or one is not integers."""
     if not text.strip():
         raise ValueError(text)
     return [tuple(int(number) for number in offset.split(",")) for offset in text.split()]
 
 
 def check_taps(context: click.Context) -> None:
-    """Refuses a kernel beside offsets, which are the taps then (C2A004)."""
+    """Refuses a kernel together with offsets, which already are the taps (C2A004)."""
     for name, option in (("kernel_size", "--kernel-size"), ("dilation", "--dilation")):
         if context.params["offsets"] and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError("C2A004", f"{option} changes nothing beside --offsets", "Leave out one of them.")
+            raise UsageError("C2A004", f"{option} has no effect with --offsets", "Leave out one of them.")
 
 
 @main.command("check-span", example="conv2attn check-span part.pt --grid 14x14", check=check_taps)
@@ -73,7 +73,7 @@ def check_taps(context: click.Context) -> None:
     type=click.Choice(["per-query", "per-image", "joint", "interior"]),
     default=("interior",),
     multiple=True,
-    help="Which queries share a mixing: each its own, those of an image, all, or all whose taps are on the grid. "
+    help="Which queries share a mixing: none, those of an image, all, or all whose taps are on the grid. "
     "Repeatable: the first decides.",
 )
 @click.option(
@@ -153,9 +153,9 @@ def heads(
 ) -> None:
     """Measure what each head of MODEL does.
 
-    Where it looks, and how much of it positions, content and convolutions explain, with standard errors over the
-    images; without --inputs, positions alone are read. With -v there is a line for each head and all nearest
-    convolutions; as csv, a line for each head.
+    The report says where each head looks, and which share of its attention positions, content and convolutions explain,
+    with standard errors over the images. Without --inputs, positions alone are read. With -v, the report has a line for
+    each head and all nearest convolutions; as csv, a line for each head.
     """
     if defined:
         if showing.report or showing.form != "text":
@@ -168,9 +168,9 @@ def heads(
     if model is None:
         raise click.UsageError("Missing argument 'MODEL'")
     if compare and plot is not None:
-        raise click.UsageError("--plot shows the heads of one model: leave it out beside --compare.")
+        raise click.UsageError("--plot shows the heads of one model: leave it out with --compare.")
     if compare and replacing.replace:
-        raise click.UsageError("--replace speaks of one model: leave it out beside --compare.")
+        raise click.UsageError("--replace is for one model: leave it out with --compare.")
     from conv2attn.cli.attention_files import compared_in, facts_in
 
     if compare:
@@ -195,7 +195,7 @@ def heads(
 def recover(model: str, output: str, kernel_size: str, showing: Showing, **arguments: Any) -> None:
     """Write the convolution nearest to each attention layer of MODEL.
 
-    Where a layer is a convolution, it is that one, bit for bit.
+    A layer that is a convolution is recovered bit for bit.
     """
     from conv2attn.cli.attention_files import write_recovered
 
@@ -204,10 +204,10 @@ def recover(model: str, output: str, kernel_size: str, showing: Showing, **argum
 
 
 def check_distil(context: click.Context) -> None:
-    """Refuses a loss or a kernel that is none (C2A001), and no images (C2A004)."""
+    """Refuses an invalid loss or kernel (C2A001), and a call without images (C2A004)."""
     check_distilling(context.params["max_loss"], context.params["kernel_size"])
     if not context.params["inputs"]:
-        raise UsageError("C2A004", "distil runs the network on images, and there are none", "Pass --inputs.")
+        raise UsageError("C2A004", "distil runs the network on images, which are missing", "Pass --inputs.")
 
 
 @main.command(
@@ -223,7 +223,7 @@ def check_distil(context: click.Context) -> None:
         type=Parsed("a positive number", float, "0.01"),
         metavar="E",
         required=True,
-        help="What the replaced heads may cost at once: the change of the output, or with --labels of the loss.",
+        help="Largest cost of all replaced heads together: the change of the output, or with --labels of the loss.",
     ),
     click.option(
         "--heads",
@@ -244,10 +244,10 @@ def check_distil(context: click.Context) -> None:
 @reading_images
 @reporting
 def distil(model: str, output: str, showing: Showing, **arguments: Any) -> None:
-    """Write MODEL with heads as convolutions where that costs little.
+    """Write MODEL with heads replaced by convolutions if that costs little.
 
-    A third of the images measures the mean attention by displacement of each head, a third chooses heads, and on the
-    last third the loss is measured. Nothing is written where no head is replaced.
+    A third of the images measures the mean attention by displacement of each head, a third chooses heads, and the last
+    third measures the loss. Nothing is written if no head is replaced.
     """
     from conv2attn.cli.distil_file import distil_file
 
@@ -266,14 +266,13 @@ def distil(model: str, output: str, showing: Showing, **arguments: Any) -> None:
 def explore(model: str, output: str, **arguments: Any) -> None:
     """Write one offline page that shows where each head looks.
 
-    Attention is shown as it runs, of whatever library. Where nothing attends, convolutions are shown as the attention
-    that they convert to.
-    Without --inputs, the page shows the first example image of this project. Of several images, each one and their
-    mean can be chosen on the page.
+    The page shows the attention of a run, for a model of any library. If nothing attends, it shows the attention to
+    which the convolutions convert. Without --inputs, the page shows the first example image of this project. With
+    several images, each one and their mean can be selected on the page.
 
-    With -o FILE.svg, the command writes a moving picture instead: the heads of the first layer that --only names, as
-    they sharpen. With -o FILE.png, it writes the photo as the heads of those layers see it, from the token in its
-    middle; of several images the first.
+    With -o FILE.svg, the command writes a moving picture instead: the heads of the first layer named by --only, as they
+    sharpen. With -o FILE.png, it writes the photo with the attention of those layers from the token in its middle, for
+    the first image.
     """
     from conv2attn.cli.attention_files import explore_file
 

@@ -1,4 +1,4 @@
-"""Files: read without executing anything, recognised by their contents, written whole or not at all."""
+"""Reads files without executing anything, recognises them by their contents, and writes them whole or not at all."""
 
 from conv2attn.files import kinds
 from conv2attn.files.architectures import Architecture, architecture

@@ -1,4 +1,4 @@
-"""`--arch`: how to build the network whose weights a file holds."""
+"""`--arch`: builds the network whose weights are in a file."""
 
 import importlib
 import importlib.util
@@ -28,14 +28,14 @@ FORMS = "Pass torchvision:NAME, timm:NAME, transformers:FOLDER, package.module:f
 @final
 @dataclass(frozen=True)
 class Architecture:
-    """A network without its weights: a name, and a function of keyword arguments that builds it.
+    """A network without its weights: a name, and a function that builds it from keyword arguments.
 
     Args:
-        name: what `--arch` takes.
+        name: the value of `--arch`.
         factory: builds the network.
         arguments: the keyword arguments of the factory.
-        classes: the argument that sets the number of outputs, where there is one.
-        describe: input size, mean and standard deviation of the images of a built network, as far as known.
+        classes: the argument that sets the number of outputs, if there is one.
+        describe: returns input size, mean and standard deviation of a built network's images, as far as known.
     """
 
     name: str
@@ -49,8 +49,8 @@ class Architecture:
         """The network with fresh weights.
 
         Args:
-            budget: of the file that names the architecture, where it was not the user: bytes of parameters and the
-                number of modules draw from it, on the meta device first.
+            budget: budget of the file, if the file rather than the user names the architecture: bytes of parameters and
+                the number of modules are drawn from it, on the meta device first.
         Raises:
             UsageError: the factory raises (C2A009), or returns something else (C2A006).
             CheckpointError: the network is out of proportion to the file (C2A307).
@@ -69,20 +69,20 @@ class Architecture:
         return network
 
     def measure(self, budget: Budget) -> None:
-        """Draws the parameters, buffers and modules of the network, before any of them has numbers.
+        """Draws the network's parameters, buffers and modules from the budget, before any of them has numbers.
 
         Raises:
             CheckpointError: they are out of proportion to the file (C2A307).
         """
-        # Constructors of configurations write lists of so many layers and labels before any module is built.
+        # Configurations create lists with one entry per layer and label before any module is built.
         counts = [each for key, each in (self.config or {}).items() if COUNTED.search(key) and type(each) is int]
         budget.visit(sum(each for each in counts if each > 0))
         try:
             with copy(budget).building(), torch.device("meta"):
                 self.factory(**self.arguments)
         except (NotImplementedError, RuntimeError):
-            # Some constructors read numbers that they make, which meta has not. Parameters are registered before they
-            # are filled, so that memory is asked for and not used when one is refused.
+            # Some constructors read numbers that they create, which fails on meta. Parameters are registered before
+            # they are filled, so a refused one has reserved memory but not used it.
             with budget.building():
                 self.factory(**self.arguments)
 
@@ -97,7 +97,7 @@ def parse_arguments(text: str | None) -> dict[str, Any]:
     """The keyword arguments in a JSON text such as '{"num_classes": 10}'.
 
     Raises:
-        UsageError: it is no JSON object (C2A006).
+        UsageError: the text is not a JSON object (C2A006).
     """
     try:
         arguments = json.loads(text) if text else {}
@@ -110,14 +110,14 @@ def parse_arguments(text: str | None) -> dict[str, Any]:
 
 
 def architecture(arch: str, arguments: Mapping[str, Any] | None = None) -> Architecture:
-    """The architecture that a text names.
+    """The architecture named by a text.
 
     Args:
         arch: "torchvision:NAME", "timm:NAME", "transformers:FOLDER", "package.module:factory", or "file.py:factory".
-            Modules are searched in the working folder too. The last two run code: that of the module named.
+            Modules are searched in the working folder too. The last two run the code of the named module.
         arguments: keyword arguments of the factory.
     Raises:
-        UsageError: it names nothing that can be built here; near names are offered (C2A002).
+        UsageError: the text names nothing that can be built; the error suggests near names (C2A002).
     """
     kind, _, name = arch.rpartition(":") if arch.count(":") > 1 and ".py:" in arch else arch.partition(":")
     if not kind or not name:
@@ -129,7 +129,7 @@ def architecture(arch: str, arguments: Mapping[str, Any] | None = None) -> Archi
         case "timm":
             return timm_architecture(name, keywords)
         case "transformers":
-            path = Path(name)  # code in the folder is never run
+            path = Path(name)  # code in the folder never runs
             config = read_json(path / "config.json" if path.is_dir() else path)
             return configured_architecture(arch, {**config, **keywords}, path)
         case _:
@@ -137,20 +137,20 @@ def architecture(arch: str, arguments: Mapping[str, Any] | None = None) -> Archi
 
 
 def unknown_name(arch: str, name: str, names: list[str], kind: str) -> UsageError:
-    """The error for a name that a registry does not have, with the nearest ones that it has."""
+    """The error for a name missing in a registry, with the nearest names in it."""
     return UsageError(
-        "C2A002", f"--arch {arch} is none of the {len(names)} models of {kind}", near_names(name, names, f"{kind}:")
+        "C2A002", f"--arch {arch} is not one of the {len(names)} models of {kind}", near_names(name, names, f"{kind}:")
     )
 
 
 def near_names(name: str, names: Sequence[str], prefix: str) -> str:
-    """The question whether a near name was meant, or the forms of an architecture where none is near."""
+    """A suggestion of near names, or the forms of an architecture if none is near."""
     near = get_close_matches(name, names, n=3, cutoff=0.5)
     return f"Did you mean {' or '.join(prefix + each for each in near)}?" if near else FORMS
 
 
 def torchvision_architecture(name: str, arguments: dict[str, Any]) -> Architecture:
-    """A model of `torchvision.models`, without weights; its first published weights say the size of images."""
+    """A model of `torchvision.models`, without weights; the image size is that of its first published weights."""
     models = optional("torchvision.models", f"--arch torchvision:{name}")
     names = models.list_models()
     if name not in names:
@@ -158,7 +158,7 @@ def torchvision_architecture(name: str, arguments: dict[str, Any]) -> Architectu
     builder = models.get_model_builder(name)
 
     def factory(**keywords: Any) -> Any:
-        both = {"weights": None, "weights_backbone": None}  # the weights of a backbone are downloaded by default
+        both = {"weights": None, "weights_backbone": None}  # backbone weights would be downloaded by default
         return builder(**((both if "weights_backbone" in inspect.signature(builder).parameters else {}) | keywords))
 
     def describe(network: Any) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def torchvision_architecture(name: str, arguments: dict[str, Any]) -> Architectu
 
 
 def timm_architecture(name: str, arguments: dict[str, Any]) -> Architecture:
-    """A model of timm, without weights; its configuration says the size and normalisation of images."""
+    """A model of timm, without weights; image size and normalisation are from its configuration."""
     timm = optional("timm", f"--arch timm:{name}")
     if not timm.is_model(name.partition(".")[0]):
         raise unknown_name(f"timm:{name}", name, timm.list_models(), "timm")
@@ -187,7 +187,7 @@ def timm_architecture(name: str, arguments: dict[str, Any]) -> Architecture:
 
 
 def configured_architecture(name: str, config: dict[str, Any], folder: Path | None = None) -> Architecture:
-    """The model of a configuration of transformers: of the class that it names, else the base model."""
+    """The model of a configuration of transformers: of the class that it names, otherwise the base model."""
     if owner := config.get("_class_name"):
         reason = f"{name}: its config.json is of diffusers, for the class {owner}"
         remedy = "Pass its file of weights with --arch file.py:factory, where factory() builds that class."
@@ -196,7 +196,7 @@ def configured_architecture(name: str, config: dict[str, Any], folder: Path | No
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in transformers.CONFIG_MAPPING:
         names = list(transformers.CONFIG_MAPPING)
-        reason = f"{name}: model_type {kind!r} is none of the {len(names)} that transformers knows"
+        reason = f"{name}: model_type {kind!r} is not one of the {len(names)} that transformers supports"
         raise CheckpointError("C2A304", reason, near_names(str(kind), names, ""))
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -237,7 +237,7 @@ def factory_named(arch: str, module: str, name: str) -> Callable[..., Any]:
     """The factory in a module, or in a file, which is then run.
 
     Raises:
-        UsageError: its module cannot be imported (C2A003), or has no such part; near names are offered (C2A002).
+        UsageError: the module cannot be imported (C2A003), or has no such part; the error suggests near names (C2A002).
     """
     search_working_folder()
     try:
@@ -260,7 +260,7 @@ def factory_named(arch: str, module: str, name: str) -> Callable[..., Any]:
 
 
 def search_working_folder() -> None:
-    """Makes the modules in the working folder importable, as they are for a script in it."""
+    """Makes the modules in the working folder importable, as for a script in it."""
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
 

@@ -1,4 +1,4 @@
-"""Files of arrays: what NumPy, safetensors and torch.save write, by name."""
+"""Reads arrays by name from files of NumPy, safetensors and torch.save."""
 
 import zipfile
 from pathlib import Path
@@ -17,16 +17,17 @@ ARRAY_REMEDY = "Write it with numpy.save, numpy.savez, torch.save or safetensors
 
 
 def content_in(path: Path, remedy: str = ARRAY_REMEDY) -> Any:
-    """What a file of arrays or tensors holds: one of them, or nested containers.
+    """The content of a file of arrays or tensors: a single one, or nested containers.
 
     Raises:
-        CheckpointError: it is missing (C2A301), damaged (C2A302), of another kind (C2A303), or too large (C2A307).
+        CheckpointError: the file is missing (C2A301), damaged (C2A302), of another kind (C2A303), or too large
+            (C2A307).
     """
     with open_file(path) as file:
         kind = inspect(path, file)
         if kind is kinds.ARRAYS:
             try:
-                # Zeros are compressed a thousandfold: what an archive unpacks to is drawn before it is unpacked.
+                # Zeros compress a thousandfold, so the unpacked size is drawn from the budget before unpacking.
                 if zipfile.is_zipfile(file):
                     with zipfile.ZipFile(file) as archive:
                         Budget.of(path).draw(sum(each.file_size for each in archive.infolist()), "its arrays")
@@ -57,9 +58,9 @@ def arrays_in(path: Path, name: str = "attention", remedy: str = ARRAY_REMEDY) -
 
 
 def holds_attention(path: str) -> bool:
-    """Whether a file holds arrays that can be attention, and no network: the first row of each is a distribution.
+    """Whether a file has only arrays that can be attention: the first row of each is a distribution.
 
-    Files of NumPy hold no networks, so theirs need not be checked.
+    NumPy files never store networks, so their arrays are not checked.
     """
     file = Path(path)
     try:
@@ -71,7 +72,7 @@ def holds_attention(path: str) -> bool:
 
 
 def is_distribution(array: Tensor) -> bool:
-    """Whether an array of three or four axes begins with a row of weights of keys, which sum to 1."""
+    """Whether an array of three or four axes begins with a row of non-negative weights with sum 1."""
     if array.ndim not in (3, 4) or not array.numel() or not array.is_floating_point():
         return False
     row = array.reshape(-1, array.shape[-1])[0].double()

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and overwrite others only with `force`."""
+"""Writes files whole or not at all, and overwrites others only with `force`."""
 
 import io
 import os
@@ -20,8 +20,8 @@ def write_atomically(path: str | os.PathLike[str], payload: object, force: bool 
     """`torch.save(payload)` under a temporary name in the same folder, renamed to `path` once it is on the disk.
 
     Raises:
-        CheckpointError: C2A305 where `path` exists and `force` is false, or is not a regular file; C2A301 where its
-            folder cannot be written to. Nothing is left behind then, nor after any other failure.
+        CheckpointError: `path` exists and `force` is false, or it is not a regular file (C2A305); its folder cannot be
+            written to (C2A301). No partial file is left after any failure.
     """
     with replacing(Path(path), force) as temporary:
         write_torch(temporary, payload)
@@ -35,12 +35,12 @@ def write_torch(path: Path, payload: object) -> None:
 
 @final
 class ErrorKeepingFile(io.FileIO):
-    """A file for writing that keeps its first error, since torch's writers abort the process at an error."""
+    """A file for writing that keeps its first error, since torch's writers abort the process on an error."""
 
     error: OSError | None = None
 
     def write(self, content: Any) -> int:
-        """Writes all of it, unless a write has failed."""
+        """Writes the whole content, unless a write has failed."""
         remaining = memoryview(content).cast("B")
         size = len(remaining)
         try:
@@ -77,13 +77,13 @@ def write_bytes_atomically(path: str | os.PathLike[str], content: bytes, force: 
 
 @contextmanager
 def replacing(path: Path, force: bool = False) -> Iterator[Path]:
-    """A new empty file beside `path`, to be written; once it is whole and on the disk it takes the place of `path`.
+    """A new empty file next to `path` to write to; once it is complete and on the disk, it replaces `path`.
 
     Raises:
         CheckpointError: as `write_atomically` does.
     """
     _refuse_if_taken(path, force)
-    # A link stays a link: what it leads to is replaced, as `open(path, "w")` would.
+    # A link stays a link: its target is replaced, as by `open(path, "w")`.
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:

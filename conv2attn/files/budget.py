@@ -1,7 +1,7 @@
-"""The memory and the steps that reading one file may take: every reader draws from them before it spends them.
+"""Limits the memory and the steps of reading one file: every reader draws from the budget before it uses them.
 
 A file of 2 KB can claim a tensor of 10 GB, one storage under 300 names, or two lists within two lists within two lists,
-30 deep. What a reader takes is therefore a multiple of what the file has, and never what the file says.
+30 deep. A reader's use is therefore limited by a multiple of the file's real size, not by what the file claims.
 """
 
 from collections import OrderedDict
@@ -16,7 +16,7 @@ from torch.nn.modules import module as modules
 from conv2attn.errors import CheckpointError
 
 TIMES = 4
-"""Bytes for each byte of the file: float32 weights built for a file in bfloat16 are twice it, and one copy is made."""
+"""Bytes of memory per byte of the file: float32 weights for a bfloat16 file take twice its size, plus one copy."""
 JSON_TIMES = 22  # "[]," is three bytes, and a list has 64
 LEAST_BYTES = 1 << 26  # buffers of positions, and arrays of zeros and ones, which compress well
 LEAST_VISITS = 20_000
@@ -26,7 +26,7 @@ SAVE_PLAINLY = "Save it again with every tensor stored once, uncompressed."
 
 @final
 class Budget:
-    """Bytes and visits of containers that are left to the readers of one file.
+    """The remaining bytes and container visits for the readers of one file.
 
     Args:
         path: the file, for the error.
@@ -49,7 +49,7 @@ class Budget:
         """Takes `count` bytes.
 
         Raises:
-            CheckpointError: so many are not left (C2A307).
+            CheckpointError: the budget is exceeded (C2A307).
         """
         if count > self.bytes:
             reason = f"{self.path}: {name[:80]} claims {count:,} bytes more, out of proportion to the file"
@@ -67,7 +67,7 @@ class Budget:
         """Takes the steps into `count` containers or values.
 
         Raises:
-            CheckpointError: so many are not left (C2A307).
+            CheckpointError: the budget is exceeded (C2A307).
         """
         if count > self.visits:
             reason = f"{self.path} has more containers, values or layers than its bytes can describe"
@@ -76,7 +76,7 @@ class Budget:
 
     @contextmanager
     def building(self) -> Iterator[None]:
-        """Modules and tensors that are registered inside draw from this budget, before they are filled with numbers."""
+        """Within the block, newly registered modules and tensors draw from this budget before they are filled."""
 
         def draw(module: nn.Module, name: str, part: Any) -> None:
             self.visit()
@@ -93,16 +93,16 @@ class Budget:
 
 
 def plain_content(content: Any, budget: Budget) -> Any:
-    """`content` with containers of plain types alone; tensors without attributes. Every container is walked once.
+    """`content` with containers of plain types only, and tensors without attributes; every container is walked once.
 
-    An unpickled OrderedDict can have any attribute, `items` among them, and a tensor a `shape` that is a text.
+    An unpickled OrderedDict can have any attribute, even `items`, and a tensor a `shape` that is a text.
 
     Raises:
-        CheckpointError: a container is within itself, or deeper than any file of weights (C2A303), or those in it,
-            counted as often as they are named, are out of proportion to the file (C2A307).
+        CheckpointError: a container contains itself, or is deeper than in any file of weights (C2A303), or its entries,
+            counted with repetitions, are out of proportion to the file (C2A307).
     """
-    # The copy of each container, and its values counted as a tree: whoever walks the copies without remembering where
-    # it has been, as many functions of Python do, takes no longer than that.
+    # The copy of each container, with the size of its tree: many Python functions walk copies without memory of visited
+    # ones, and take that long.
     copies = dict[int, tuple[Any, int]]()
     open_containers = set[int]()
 
@@ -135,7 +135,7 @@ def iterated(value: Any) -> Iterable[Any]:
 
 
 def container_of(value: Any, items: list[Any]) -> Any:
-    """A container of the plain type of `value` with these items; versions of modules stay with a state dict."""
+    """A container of the plain type of `value` with these items; a state dict keeps the versions of its modules."""
     if not isinstance(value, dict):
         return next(kind for kind in (list, tuple, set, frozenset) if isinstance(value, kind))(items)
     copy: Any = OrderedDict(zip(dict.keys(value), items, strict=True))

@@ -1,4 +1,4 @@
-"""Inputs of a network's call in a file: several tensors in order, or tensors and plain values by argument name.
+"""Reads the inputs of a network's call from a file: several tensors in order, or values by argument name.
 
 Examples: `np.savez("call.npz", x, memory)`, `torch.save({"input_ids": ids, "attention_mask": mask}, "call.pt")`.
 """
@@ -26,23 +26,23 @@ BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 def read_call(path: str, network: nn.Module) -> tuple[Arguments, str] | None:
-    """The inputs of a call of `network` in a file, and a description; None of a file of images or of one tensor.
+    """The inputs of a call of `network` in a file, and a description; None for a file of images or of one tensor.
 
-    Numbers of floating point are cast to the dtype of the network; arrays without axes are plain numbers.
+    Floating-point numbers are cast to the dtype of the network; arrays without axes become plain numbers.
 
     Args:
-        path: .npz, .safetensors, or what torch.save wrote; other kinds hold no call.
+        path: .npz, .safetensors, or a file of torch.save; other kinds cannot store a call.
     Raises:
-        CheckpointError: it is missing (C2A301) or damaged (C2A302), holds something else than tensors and plain values
-            or numbers that are not finite and mask nothing (C2A303), or is too large (C2A307).
-        UsageError: it names arguments that the call does not take (C2A006).
+        CheckpointError: the file is missing (C2A301), damaged (C2A302) or too large (C2A307), or has entries other than
+            tensors and plain values, or non-finite numbers outside masks (C2A303).
+        UsageError: the file names arguments that the call does not take (C2A006).
     """
     place = Path(path)
     if place.is_dir() or place.suffix.lower() in (*PICTURE_ENDINGS, ".npy"):
         return None
     content = content_in(place, PASS_IMAGES)
     if isinstance(content, Mapping) and [*content] == [f"arr_{number}" for number in range(len(content))]:
-        content = tuple(content.values())  # numpy.savez numbers what it is given without names
+        content = tuple(content.values())  # numpy.savez numbers unnamed arrays
     if not is_call(content, network, path):
         return None
     like = first_weight(network)
@@ -57,10 +57,10 @@ def read_call(path: str, network: nn.Module) -> tuple[Arguments, str] | None:
 
 
 def is_call(content: Any, network: nn.Module, path: str) -> bool:
-    """Whether the content of a file is several inputs of a call, and no batch of images beside other things.
+    """Whether the content of a file is several inputs of a call, rather than images with other entries.
 
     Raises:
-        UsageError: some of its names are arguments of the call, and others are not (C2A006).
+        UsageError: only some of its names are arguments of the call (C2A006).
     """
     if not isinstance(content, Mapping):
         return isinstance(content, list | tuple) and len(content) > 1
@@ -68,20 +68,20 @@ def is_call(content: Any, network: nn.Module, path: str) -> bool:
     names = [each.name for each in taken if each.kind in BY_NAME]
     arguments_named = [key for key in content if key in names]
     if len(content) < 2 and arguments_named == names[:1]:
-        return False  # one tensor for the first argument is read like any other file of one tensor
+        return False  # a single tensor for the first argument is read as images
     further = next((each.annotation for each in taken if each.kind is Parameter.VAR_KEYWORD), None)
-    # A library that writes **kwargs: Unpack[Keywords] lists what they may be; others take any, and a network that
-    # ignored a misspelt mask would be judged without it.
+    # Libraries that write **kwargs: Unpack[Keywords] list the valid names. Others accept any, and a network that
+    # ignores a misspelt mask would be judged without it.
     listed = [key for kind in get_args(further) for key in getattr(kind, "__annotations__", ())]
     others = [key for key in content if key not in (*names, *listed)]
     if further is not None and not listed and all(isinstance(key, str) for key in others):
         others = []
-    # Pictures are often stored with their labels, which are no input even where forward could take them for a loss.
+    # Pictures are often stored with labels, which are no input even if forward accepts them for a loss.
     if not arguments_named or (arguments_named == [LABELS] and any(each in others for each in IMAGE_ENTRIES)):
         return False
     if not others:
         return True
-    sentence = f"{path} holds {str(others[0])[:60]!r}, which is no argument of {type(network).__name__}.forward"
+    sentence = f"{path} holds {str(others[0])[:60]!r}, which is not an argument of {type(network).__name__}.forward"
     raise UsageError("C2A006", sentence, f"Name its entries as the arguments: {', '.join(names[:12])}.")
 
 
@@ -89,7 +89,7 @@ def as_argument(leaf: Any, path: str, dtype: torch.dtype) -> Any:
     """A value of a file as an argument of a call.
 
     Raises:
-        CheckpointError: it is text in an array or an object, or not finite where it masks nothing (C2A303).
+        CheckpointError: the value is an object or a text in an array, or not finite outside a mask (C2A303).
     """
     if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "fiubc":
         leaf = torch.from_numpy(leaf) if leaf.ndim else leaf.item()

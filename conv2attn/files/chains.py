@@ -15,7 +15,7 @@ POINTWISE = (
 )  # fmt: skip
 PADS = [MODES[mode].layer(axes) for mode in ("zeros", "circular") for axes in (1, 2, 3)]
 STAGES: dict[str, type[nn.Module]] = {kind.__name__: kind for kind in (*POINTWISE, *PADS)}
-"""The modules without weights that a chain has between its attention layers."""
+"""The modules without weights that may be between the attention layers of a chain."""
 ATTENTION = "attention"
 
 
@@ -36,7 +36,7 @@ class ChainPlan:
 
 
 def chain_of(network: nn.Module) -> ChainPlan | None:
-    """The plan of `network`, or None where it is more than a chain."""
+    """The plan of `network`, or None if it is not a chain."""
     numbered = list(network._modules) == [str(place) for place in range(len(network._modules))]
     tensors = (*network._parameters, *network._buffers)
     altered = any(hooked(each) or "forward" in vars(each) for each in network.modules())
@@ -58,8 +58,8 @@ def build_chain(plan: ChainPlan) -> nn.Sequential:
     """The chain, with identities for its attention layers.
 
     Raises:
-        KeyError: a stage is of no class that a chain has.
-        TypeError, ValueError: its arguments do not fit the class.
+        KeyError: a stage has a class that is not allowed in a chain.
+        TypeError, ValueError: the arguments of a stage do not fit its class.
     """
     modules = []
     for name, arguments in plan.stages:

@@ -1,4 +1,4 @@
-"""The contents of a file or folder of weights, by one reader for all kinds, and nothing executed."""
+"""Reads a file or folder of weights of any kind, without executing anything."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -22,13 +22,13 @@ from conv2attn.files.torch_files import check_tensors, read_safetensors, unpickl
 WEIGHTS = ("model.safetensors", "pytorch_model.bin", "diffusion_pytorch_model.safetensors")
 INDEXES = tuple(f"{name}.index.json" for name in WEIGHTS)
 DECIMALS = "attributes of its nodes, which are kept in float32, are read as the shortest decimals that round to them"
-UNGUARDED = "of its guards on sizes, ranges of symbols are read and no others"
+UNGUARDED = "of its guards on sizes, only ranges of symbols are read"
 
 
 @final
 @dataclass(frozen=True)
 class Contents:
-    """The dict of a file and its metadata; for a folder its configuration; or the network that a file is by itself."""
+    """The dict of a file and its metadata, with the configuration of a folder; or the network of a program."""
 
     path: Path
     kind: Kind
@@ -50,10 +50,10 @@ def contents_of(path: Path, limit: int = LARGEST_FILE, allow: Sequence[str] = ()
     Args:
         path: the file or folder.
         limit: the most bytes that are read, of all files together.
-        allow: classes of modules, by their full names, that a whole pickled module may have beside known ones.
+        allow: further allowed classes of modules in a whole pickled module, by their full names.
     Raises:
-        CheckpointError: C2A301 where there is none, C2A302 where it is damaged, C2A303 where it is of another kind or
-            holds more than tensors, C2A307 where it is larger than `limit`.
+        CheckpointError: the file is missing (C2A301), damaged (C2A302), of another kind or with more than tensors
+            (C2A303), or larger than `limit` (C2A307).
     """
     if path.is_dir():
         return contents_of_folder(path, limit)
@@ -65,7 +65,7 @@ def contents_of(path: Path, limit: int = LARGEST_FILE, allow: Sequence[str] = ()
 
 
 def contents_of_program(path: Path, kind: Kind, *_: Any) -> Contents:
-    """Reads a program, which is a network by itself."""
+    """Reads a program, which is a complete network."""
     network = PROGRAM_KINDS[kind].read(path)
     assumed = (UNGUARDED,) if kind is kinds.EXPORT else (DECIMALS,) if isinstance(network, OnnxGraph) else ()
     return Contents(path, kind, {}, network=network, assumed=assumed)
@@ -120,7 +120,7 @@ def weight_files(folder: Path) -> list[Path]:
     """The files of weights in a folder: one, or the shards of an index.
 
     Raises:
-        CheckpointError: there is none (C2A301), or an index names a file that is not in the folder (C2A303).
+        CheckpointError: there are none (C2A301), or an index names a file that is not in the folder (C2A303).
     """
     if single_file := next((folder / name for name in WEIGHTS if (folder / name).is_file()), None):
         return [single_file]
@@ -158,7 +158,7 @@ def sha256(path: Path) -> str:
 @final
 @dataclass(frozen=True)
 class Program:
-    """How a kind of program is read: as a network, or as the names of its operators and its tensors."""
+    """The two readers of a kind of program: as a network, or as operator names and tensors."""
 
     read: Callable[[Path], nn.Module]
     parts: Callable[[Path], tuple[list[str], dict[str, Tensor]]]
@@ -174,4 +174,4 @@ READERS: dict[Kind, Callable[[Path, Kind, IO[bytes], Sequence[str]], Contents]] 
     kinds.SAFETENSORS: contents_of_safetensors,
     **dict.fromkeys(PROGRAM_KINDS, contents_of_program),
 }
-"""How each kind of file is read that holds a network or its weights; other kinds are refused with their advice."""
+"""The reader of each kind of file that stores a network or its weights; other kinds are refused with advice."""

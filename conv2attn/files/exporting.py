@@ -1,4 +1,4 @@
-"""A network as a program that runs without this project: .pt2 or .onnx, run from the file and compared."""
+"""Exports a network as a program that runs without this project (.pt2 or .onnx), and compares a run of the file."""
 
 import json
 import logging
@@ -29,8 +29,10 @@ from conv2attn.suffixes import EXPORTS
 
 OPSET = 18
 MOST_ROUNDOFFS = 4096.0
-"""Roundoffs of the largest output by which a file may differ. Chosen: networks of 100 layers
-were seen to differ by less than 100, a wrong head, tap or side by far more than 4096."""
+"""A file may differ by this many roundoffs of the largest output.
+
+Chosen: networks of 100 layers differed by less than 100, a wrong head, tap or side by far more than 4096.
+"""
 SIZE_STEP = 8
 """Pixels by which the second test image is larger."""
 
@@ -47,28 +49,28 @@ def export(
     """Writes `network` as a program with free batch and sides, runs it from the file, and returns notes on both.
 
     Args:
-        suffix: of `EXPORTS`.
-        engine: the order of evaluation that is exported; by default that of the table: the network's own for .pt2, for
-            .onnx the separable one, which is attention; "conv" gives convolutions.
+        suffix: suffix, a key of `EXPORTS`.
+        engine: the engine to export; by default the network's own for .pt2, and for .onnx the separable one, which is
+            attention; "conv" exports convolutions.
         input_size: channels and sides to trace with; the architecture's own by default.
-        notes: text that is stored beside the program.
+        notes: text stored with the program.
     Raises:
-        CheckpointError: it cannot be exported, or the file does not compute the network (C2A309).
-        UsageError: nothing says how large the images are (C2A005), it does not run on them (C2A009), or a library is
+        CheckpointError: the network cannot be exported, or the file does not compute it (C2A309).
+        UsageError: the image size is unknown (C2A005), the network does not run on the images (C2A009), or a library is
             missing (C2A003).
     """
     network = deepcopy(network).eval()
-    for tensor in filter(attrgetter("is_leaf"), network.parameters()):  # of compiled code, a copy's are none
+    for tensor in filter(attrgetter("is_leaf"), network.parameters()):  # a copy of compiled code has none
         tensor.requires_grad_(False)
     for layer in attention_layers(network).values():
-        layer.encoding.learn(False)  # so that an engine that rests on their numbers is exact
+        layer.encoding.learn(False)  # so that engines that use their numbers are exact
     way = EXPORTS[suffix]
     engine_name: Any = engine or way.engine
     if engine_name and attention_layers(network):
         set_engine(network, engine_name)
     size = tuple(input_size or input_size_of(network) or ())
     if not size:
-        reason = "nothing says how large an image the exported network takes"
+        reason = "the image size of the exported network is unknown"
         raise UsageError("C2A005", reason, "Pass --input-size, such as 3x224x224.")
     parameter = next((each for each in network.parameters() if each.is_floating_point()), torch.empty(0))
     images = [noise((2, *size), parameter)]
@@ -83,7 +85,7 @@ def export(
             expected.append(run_network(network, images[1]))
         with warnings.catch_warnings(action="ignore"):
             whole_layers = bool(way.whole_layers) and engine_name == way.whole_layers
-            example = images[1] if 1 in size[1:] else images[0]  # torch.export fixes a side of 1
+            example = images[1] if 1 in size[1:] else images[0]  # torch.export would fix a side of 1
             program = trace_program(with_whole_layers(network) if whole_layers else network, example)
             metadata = {**program_metadata(network), **(notes or {})}
             resolve_name(way.write)(program, path, metadata)
@@ -106,26 +108,26 @@ def run_network(network: Any, image: Tensor) -> Tensor:
     """The output of a network that returns one tensor."""
     output = network(image)
     if not isinstance(output, Tensor):
-        reason = f"the network returns a {type(output).__name__}, and one tensor is exported"
+        reason = f"the network returns a {type(output).__name__}, but only one tensor can be exported"
         raise CheckpointError("C2A309", reason, "Save it as .pt, or export the part that returns one tensor.")
     return output
 
 
 def trace_program(network: nn.Module, image: Tensor) -> ExportedProgram:
-    """The program of a network, its batch and sides free wherever the network leaves them so."""
+    """The program of a network, with free batch and sides if the network allows it."""
     free = {0: Dim.AUTO, **dict.fromkeys(range(2, image.ndim), Dim.AUTO)}
     try:
         return torch.export.export(network, (image,), dynamic_shapes=export_shapes(network, free))
     except Exception as error:
         raise CheckpointError(
             "C2A309",
-            f"torch.export does not follow it ({first_line(error)[:200]})",
-            "Save it as .pt, or change its code so that torch.export follows it.",
+            f"torch.export cannot trace it ({first_line(error)[:200]})",
+            "Save it as .pt, or change its code so that torch.export can trace it.",
         ) from error
 
 
 def free_sizes(program: ExportedProgram) -> str:
-    """Which sizes of the image the program leaves free: "batch and sides", "batch", or "none"."""
+    """The free sizes of the image in a program: "batch and sides", "batch", or "none"."""
     name = program.graph_signature.user_inputs[0]
     value = next(node.meta["val"] for node in program.graph.nodes if node.name == name)
     batch, *sides = [not isinstance(each, int) for each in (value.shape[0], *value.shape[2:])]
@@ -155,11 +157,11 @@ def run_program(path: Path) -> Callable[[Tensor], Tensor]:
 
 
 def why_not_onnx(error: BaseException) -> str:
-    """The operator that torch.onnx does not translate, which the errors behind this one name; else its first line."""
+    """The operator that torch.onnx does not translate, from the chain of errors; otherwise the error's first line."""
     cause: BaseException | None = error
     while cause is not None:
         if operator := re.search(r"\[target=torch\.ops\.([\w.]+)\]", str(cause)):
-            return f"it does not translate {operator[1]}"
+            return f"it cannot translate {operator[1]}"
         cause = cause.__cause__
     return re.sub(r"\x1b\[\d*m", "", first_line(error))[:200]
 
@@ -167,7 +169,7 @@ def why_not_onnx(error: BaseException) -> str:
 def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -> None:
     """Writes an .onnx file."""
     optional("onnxscript")
-    # What it logs is of operators that are no part of this network, such as torchvision's where that is not installed.
+    # Its log concerns operators outside this network, such as torchvision's if that is not installed.
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -198,14 +200,14 @@ def run_onnx(path: Path) -> Callable[[Tensor], Tensor]:
     """The model in an .onnx file, in onnxruntime.
 
     Raises:
-        CheckpointError: onnxruntime does not take it (C2A309).
+        CheckpointError: onnxruntime does not accept the file (C2A309).
     """
     try:
         session = open_session(str(path))
     except UsageError:
         raise
     except Exception as error:
-        reason = f"onnxruntime does not take the file ({first_line(error)[:200]})"
+        reason = f"onnxruntime does not accept the file ({first_line(error)[:200]})"
         raise CheckpointError("C2A309", reason, "Save it as .pt or .pt2, or with another --engine.") from error
     name = session.get_inputs()[0].name
     return lambda image: torch.from_numpy(session.run(None, {name: image.numpy()})[0])
@@ -221,7 +223,7 @@ def check_exported_file(run_file: Callable[[Tensor], Tensor], image: Tensor, exp
     """Runs a file on an image, and refuses an output of another shape, or one that differs by more than rounding can.
 
     Raises:
-        CheckpointError: it does so, or does not run (C2A309).
+        CheckpointError: the output is wrong, or the file does not run (C2A309).
     """
     sides = "x".join(map(str, image.shape))
     try:

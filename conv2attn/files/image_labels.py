@@ -13,12 +13,12 @@ EXAMPLE = "Write a line file,label and one for each image, such as dog/1.png,207
 def read_labels(path: str, inputs: str, count: int) -> list[int]:
     """The label of each of `count` images, in the order in which `read_images` reads `inputs`.
 
-    A picture is named by its path below the folder, an image of an array by its number from 0. Lines on other files are
+    A picture is named by its path below the folder, an image of an array by its index from 0. Lines for other files are
     ignored.
 
     Raises:
-        CheckpointError: there is no such table (C2A301), or it is none, has a label that is no whole number from 0, or
-            two labels or none for an image (C2A303).
+        CheckpointError: C2A301: the table does not exist. C2A303: not a table, a label that is not an integer >= 0, or
+            an image with zero or two labels.
     """
     try:
         with Path(path).open(encoding="utf-8", newline="") as file:
@@ -26,14 +26,14 @@ def read_labels(path: str, inputs: str, count: int) -> list[int]:
     except FileNotFoundError as error:
         raise CheckpointError("C2A301", f"{path} does not exist", "Check the path.") from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise CheckpointError("C2A303", f"{path} is no table ({error})", EXAMPLE) from error
+        raise CheckpointError("C2A303", f"{path} is not a table ({error})", EXAMPLE) from error
     if not lines or [each.strip() for each in lines[0]] != HEADER:
         raise CheckpointError("C2A303", f"{path} does not begin with the line file,label", EXAMPLE)
     labels: dict[str, int] = {}
     for line in lines[1:]:
         name, label = line if len(line) == 2 else ("", "")
         if not name or not label.strip().isdecimal():
-            raise CheckpointError("C2A303", f"{path}: {','.join(line)!r} is no file and whole number", EXAMPLE)
+            raise CheckpointError("C2A303", f"{path}: {','.join(line)!r} is not a file and a whole number", EXAMPLE)
         if labels.setdefault(name.strip(), int(label)) != int(label):
             raise CheckpointError("C2A303", f"{path} has two labels for {name}", EXAMPLE)
     names = names_of_images(inputs, count)

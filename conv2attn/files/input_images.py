@@ -1,4 +1,4 @@
-"""Images in files: pictures, folders of them, and arrays, prepared as a network takes them, each step said in words."""
+"""Reads images from files (pictures, folders, arrays), prepares them for a network, and describes each step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -34,22 +34,22 @@ def read_images(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> tuple[Tensor, str]:
-    """The images in a file or folder, (batch, channels, *sides), and what they are and what was done to them in words.
+    """The images in a file or folder, (batch, channels, *sides), and a description with the steps of preparation.
 
-    Pictures, and arrays of bytes, are pixels: they are scaled to 0 to 1, resized to cover the sides that `network`
-    takes, cropped at the centre, and normalised. Arrays of floating-point numbers are taken as they are, and normalised
-    only by a `mean` and `std` that are passed; one of three axes is a single image if its first axis has the channels
-    of the network, and one of one axis a single wave. Whole numbers of at most two axes are ids of tokens where the
-    network takes such.
+    Pictures and arrays of bytes are pixels: they are scaled to 0..1, resized to cover the input sides of `network`,
+    cropped at the centre, and normalised. Floating-point arrays are used unchanged, and normalised only by an explicit
+    `mean` and `std`; an array of three axes is a single image if its first axis has the channels of the network, and
+    one of one axis a single wave. Integers of at most two axes are token ids if the network takes ids.
 
     Args:
-        path: a PNG or JPEG file, a folder of them, .npy, .npz, or tensors that torch.save wrote.
-        network: whose channels, sides and normalisation are used, where it says them: models of timm and transformers,
-            and what was converted from them.
-        size: channels and sides, in place of those of the network.
-        mean, std: numbers per channel for pixels between 0 and 1, in place of those of the network.
+        path: a PNG or JPEG file, a folder of them, .npy, .npz, or tensors from torch.save.
+        network: its channels, sides and normalisation are used if it states them, as models of timm and transformers
+            do, also after conversion.
+        size: channels and sides instead of the network's.
+        mean, std: numbers per channel for pixels between 0 and 1, instead of the network's.
     Raises:
-        CheckpointError: it is missing (C2A301) or damaged (C2A302), or holds no images or more than one batch (C2A303).
+        CheckpointError: the file is missing (C2A301), damaged (C2A302), or has no images or more than one batch
+            (C2A303).
         UsageError: Pillow is not installed (C2A003), pictures differ in size and no size is known (C2A005), or
             channels do not fit (C2A007).
     """
@@ -80,7 +80,7 @@ def picture_files(folder: Path) -> list[Path]:
     """The PNG and JPEG files in a folder and below it, in the order in which they are read.
 
     Raises:
-        CheckpointError: there are none (C2A303).
+        CheckpointError: there are no such files (C2A303).
     """
     files = sorted(each for each in folder.rglob("*") if each.suffix.lower() in PICTURE_ENDINGS)
     if not files:
@@ -89,11 +89,11 @@ def picture_files(folder: Path) -> list[Path]:
 
 
 def read_picture(path: Path) -> Tensor:
-    """The pixels of a PNG or JPEG file as bytes, (1 or 3, rows, columns), upright as its camera meant.
+    """The pixels of a PNG or JPEG file as bytes, (1 or 3, rows, columns), rotated upright by its EXIF orientation.
 
     Raises:
         UsageError: Pillow is not installed (C2A003).
-        CheckpointError: there is no such file (C2A301), or it is not such a picture (C2A303).
+        CheckpointError: the file is missing (C2A301), or is not such a picture (C2A303).
     """
     pillow, operations = (optional(f"PIL.{part}", f"reading {path}") for part in ("Image", "ImageOps"))
     try:
@@ -120,7 +120,7 @@ def as_pixels(array: Tensor) -> Tensor:
 
 
 def array_in(path: str, name: str = "") -> Tensor:
-    """The entry named as the argument `name`, or as images, in a file of arrays or tensors; else the only one."""
+    """The entry for the argument `name`, or for images, in a file of arrays or tensors; otherwise the only entry."""
     arrays = {
         name: torch.from_numpy(array) if isinstance(array, np.ndarray) else array
         for name, array in arrays_in(Path(path), IMAGE_ENTRIES[0], PASS_IMAGES).items()
@@ -128,12 +128,13 @@ def array_in(path: str, name: str = "") -> Tensor:
     }
     candidates = [arrays[each] for each in (name, *IMAGE_ENTRIES) if each in arrays][:1] or list(arrays.values())
     if len(candidates) != 1:
-        several = f"{len(candidates)} tensors that could be images, none of them called so"
+        several = f"{len(candidates)} tensors that could be images, none with that name"
         raise CheckpointError("C2A303", f"{path} holds {several if candidates else 'no images'}", PASS_IMAGES)
-    # Images are often stored with a table of labels or classes; what has more axes would be another input of the call.
+    # Images are often stored with a table of labels or classes; an entry with more axes would be another input of the
+    # call.
     others = [key for key, each in arrays.items() if each is not candidates[0] and each.ndim > 1]
     if others:
-        reason = f"{path} holds {others[0][:60]!r} beside what the network runs on"
+        reason = f"{path} has {others[0][:60]!r} besides the inputs of the network"
         raise CheckpointError("C2A303", reason, "Leave it out, or name all entries as arguments of the network.")
     return candidates[0]
 
@@ -141,14 +142,14 @@ def array_in(path: str, name: str = "") -> Tensor:
 @final
 @dataclass(frozen=True)
 class Preparation:
-    """How pixels are prepared for a network, as far as it is known.
+    """The preparation of pixels for a network, as far as known.
 
     Args:
-        size: channels and sides; channels alone where no sides are known; empty where neither is.
-        mean, std: of pixels between 0 and 1, one number per channel or one for all; both or neither.
+        size: channels and sides; only channels if sides are unknown; empty if both are.
+        mean, std: for pixels between 0 and 1, one number per channel or one for all; both or neither.
         source: the origin of mean and std.
-        crop: the share of the sides of a resized picture that is kept, at its centre (timm's crop_pct).
-        whose: in words, whose the size is, where neither the user nor the network itself says it.
+        crop: the share of a resized picture's sides kept by the centre crop (timm's crop_pct).
+        whose: the source of the size in words, if it is neither the user nor the network itself.
     """
 
     size: tuple[int, ...] = ()
@@ -163,10 +164,12 @@ class Preparation:
         """The normalisation requested by the user.
 
         Raises:
-            UsageError: one of both is missing (C2A004), or a deviation is not positive (C2A001).
+            UsageError: one of the two is missing (C2A004), or a deviation is not positive (C2A001).
         """
         if (mean is None) != (std is None):
-            raise UsageError("C2A004", "a mean without a deviation, or the other way", "Pass --mean and --std.")
+            raise UsageError(
+                "C2A004", "a mean without a deviation, or a deviation without a mean", "Pass --mean and --std."
+            )
         if mean is None or std is None:
             return Preparation()
         if not all(0 < each < float("inf") for each in std):
@@ -175,7 +178,7 @@ class Preparation:
 
 
 def preparation(network: nn.Module | None, size: Sequence[int] | None, requested: Preparation) -> Preparation:
-    """The preparation of images for a network: as requested, else as its provenance says."""
+    """The preparation of images for a network: as requested, otherwise as stated by its provenance."""
     source = provenance_of(network) if network is not None else None
     sizes = tuple(size or (size_in(network) if network is not None else ()))
     whose = published_size(network) if network is not None and not size else ""
@@ -185,7 +188,7 @@ def preparation(network: nn.Module | None, size: Sequence[int] | None, requested
 
 
 def size_in(network: nn.Module) -> tuple[int, ...]:
-    """Channels and sides of the images of a network, else the channels that its first layer reads."""
+    """Channels and sides of a network's images, otherwise the channels of its first layer."""
     if size := input_size_of(network):
         return size
     plan: Any = getattr(network, "plan", None)
@@ -208,7 +211,7 @@ def batch_of_pixels(pixels: Sequence[Tensor], name: str, how: Preparation) -> tu
     resized = [resize_to(with_channels(each / 255, channels, name), sides, how.crop) for each in pixels]
     if other_sizes := {each.shape[1:] for each in resized} - {resized[0].shape[1:]}:
         sizes = " and ".join("x".join(map(str, each)) for each in (resized[0].shape[1:], *other_sizes)[:2])
-        remedy = "Say which size is wanted with --input-size CHANNELSxHxW."
+        remedy = "Pass the size with --input-size CHANNELSxHxW."
         raise UsageError("C2A005", f"the pictures in {name} are {sizes}, and no size is known", remedy)
     words = f"{counted(len(pixels), 'image')} of {name}"
     if any(each.shape[1:] != resized[0].shape[1:] for each in pixels):
@@ -219,10 +222,10 @@ def batch_of_pixels(pixels: Sequence[Tensor], name: str, how: Preparation) -> tu
 
 
 def with_channels(image: Tensor, channels: int, name: str) -> Tensor:
-    """A grey or coloured image (1 or 3, rows, columns) with so many channels.
+    """A grey or colour image (1 or 3, rows, columns) with this number of channels.
 
     Raises:
-        UsageError: the network takes neither one nor three (C2A007).
+        UsageError: the network takes neither one nor three channels (C2A007).
     """
     if len(image) == channels:
         return image
@@ -247,10 +250,10 @@ def resize_to(image: Tensor, sides: Sequence[int], crop: float = 1.0) -> Tensor:
 
 
 def normalise_pixels(batch: Tensor, how: Preparation) -> tuple[Tensor, str]:
-    """A batch minus the mean, over the deviation of its channels, and a description; unchanged without a mean.
+    """A batch minus the mean, divided by the deviation of its channels, and a description; unchanged without a mean.
 
     Raises:
-        UsageError: there are more or fewer numbers than channels (C2A007).
+        UsageError: the numbers do not fit the channels (C2A007).
     """
     if how.mean is None or how.std is None:
         return batch, ""

@@ -27,7 +27,7 @@ RECOVERED = "conv2attn.recovered/1"
 @final
 @dataclass(frozen=True, repr=False)
 class Inspection(Report):
-    """A file: its kind, size and hash, the architectures that its tensors fit, what was assumed, and what is unsafe."""
+    """A file: its kind, size and hash, the architectures that fit its tensors, assumptions, and unsafe parts."""
 
     schema: ClassVar[str] = "conv2attn.inspection/1"
     path: str
@@ -62,10 +62,10 @@ def _(inspection: Inspection, verbose: bool = False) -> Document:
 
 
 def inspection_of(path: Path, limit: int = LARGEST_FILE) -> Inspection:
-    """Inspects a file or folder; nothing in it is executed, and no network is built but on the meta device.
+    """Inspects a file or folder; nothing in it is executed, and networks are built only on the meta device.
 
     Raises:
-        CheckpointError: there is none (C2A301), it is damaged (C2A302), or larger than `limit` (C2A307).
+        CheckpointError: the file is missing (C2A301), damaged (C2A302), or larger than `limit` (C2A307).
     """
     if path.is_dir():
         kind, size = kinds.FOLDER, sum(each.stat().st_size for each in path.iterdir() if each.is_file())
@@ -98,14 +98,14 @@ def inspection_of(path: Path, limit: int = LARGEST_FILE) -> Inspection:
     if findings := tuple(written_by_command(contents.content)):
         return Inspection(*facts, (), (), findings, ())
     if state is None:
-        return Inspection(*facts, (), (), ("no state dict is in it, by itself or under a known key",), ())
+        return Inspection(*facts, (), (), ("it has no state dict, directly or under a known key",), ())
     names, read_state = architectures_of(state, path, contents.config)
     tensors = read_state.tensors
     return Inspection(*facts, names, read_state.assumed, infinite_tensors(tensors), tensor_rows(tensors))
 
 
 def written_by_command(content: Mapping[str, Any]) -> Iterator[str]:
-    """The contents of a file of `recover`, in a sentence."""
+    """A sentence on the contents of a file of `recover`."""
     layers = content.get("layers")
     if content.get("format") == RECOVERED and isinstance(layers, Mapping):
         yield f"written by conv2attn recover: {counted(len(layers), 'convolution')}, of {', '.join(map(str, layers))}"
@@ -116,7 +116,7 @@ def architectures_of(state: State, path: Path, config: Any) -> tuple[tuple[str, 
     if config is not None:
         return (str(config.get("model_type") or config.get("architecture")),), state
     matches, all_tried = matches_of(state, path)
-    assumption = "" if all_tried else "the name of the file speaks for it, and no other model was tried"
+    assumption = "" if all_tried else "suggested by the file's name; no other model was tried"
     if matches and ":" not in matches[0].name:
         state, assumption = matches[0].state, f"{matches[0].read_as}, from keys and shapes alone"
     assumed = (*state.assumed, *filter(None, [assumption]))

@@ -20,7 +20,7 @@ from conv2attn.files.pickle_size import draw_pickles
 LARGEST_FILE = 1 << 33  # bytes: thirty times the float32 weights of a ResNet-152
 LARGEST_TEXT = 1 << 24
 LARGEST_PICKLE = 1 << 26  # bytes: some 200 describe a tensor, and no network here has a hundred thousand
-DIRECTORY = 0x10  # an attribute of zip entries; for an entry that has it torch.load returns memory as it finds it
+DIRECTORY = 0x10  # an attribute of zip entries for which torch.load returns uninitialised memory
 LEGACY_HEAD = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 ZIP_HEADS = (b"PK\x03\x04", b"PK\x05\x06")
 STATE_DICT = "Save its weights in Python, torch.save(model.state_dict(), 'weights.pt'), and pass --arch with that file."
@@ -37,8 +37,8 @@ class Kind:
 
     Args:
         words: its name, without an article.
-        way_out: advice on such a file; empty where it is read as it is.
-        heads: the first bytes of such files, where these decide.
+        way_out: advice on such a file; empty if it can be read.
+        heads: the first bytes of such files, if these decide.
     """
 
     words: str
@@ -77,21 +77,21 @@ HDF5 = kind("HDF5 file, such as Keras writes", "Convert its weights to a PyTorch
 KERAS = kind("Keras file", "Convert its weights to a PyTorch state dict first.")
 GGUF = kind("GGUF file of quantised weights", "Pass the original floating-point weights.", b"GGUF")
 POINTER = kind(
-    "pointer of Git LFS, not the file that it stands for",
+    "pointer of Git LFS, not the file itself",
     "Fetch the file with git lfs pull.",
     b"version https://git-lfs",
 )
 PAGE = kind("web page", "Download or copy the file itself again.")
 IMAGE = kind("picture", "Pass a network here, and pictures to --inputs.", b"\x89PNG", b"\xff\xd8\xff")
 TEXT = kind("text file", "Pass a file of weights.")
-UNKNOWN = kind("file of no kind that is known here", STATE_DICT)
+UNKNOWN = kind("file of unknown kind", STATE_DICT)
 
 
 def kind_of_file(file: IO[bytes], size: int) -> Kind:
     """The kind of an open file of `size` bytes. Only its head, or its list of entries, is read.
 
     Raises:
-        zipfile.BadZipFile: it begins like a zip archive, but is not one.
+        zipfile.BadZipFile: the file begins like a zip archive, but is not one.
     """
     file.seek(0)
     head = file.read(512)
@@ -146,7 +146,7 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
     """An open regular file.
 
     Raises:
-        CheckpointError: there is none, or it cannot be read (C2A301).
+        CheckpointError: the file is missing, or cannot be read (C2A301).
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -165,7 +165,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file.
 
     Raises:
-        CheckpointError: it is missing (C2A301), too large (C2A307), or no such file (C2A303).
+        CheckpointError: the file is missing (C2A301), too large (C2A307), or not a JSON object (C2A303).
     """
     with open_file(path) as file:
         if (size := path.stat().st_size) > LARGEST_TEXT:
@@ -184,8 +184,8 @@ def kind_of_path(path: Path) -> Kind:
     """The kind of a file or folder.
 
     Raises:
-        CheckpointError: there is none, or it cannot be read (C2A301).
-        zipfile.BadZipFile: it begins like a zip archive, but is not one.
+        CheckpointError: the file is missing, or cannot be read (C2A301).
+        zipfile.BadZipFile: the file begins like a zip archive, but is not one.
     """
     if path.is_dir():
         return FOLDER
@@ -194,11 +194,11 @@ def kind_of_path(path: Path) -> Kind:
 
 
 def inspect(path: Path, file: IO[bytes], limit: int = LARGEST_FILE) -> Kind:
-    """The kind of a file, refused by size, entries and checksums before anything in it is read.
+    """The kind of a file, after checks of size, entries and checksums, before any content is read.
 
     Raises:
-        CheckpointError: it is empty or damaged (C2A302), lies about its entries (C2A303), or is too large, or
-            its pickle makes too much (C2A307).
+        CheckpointError: the file is empty or damaged (C2A302), misstates its entries (C2A303), or is too large, or its
+            pickle creates too much (C2A307).
     """
     size = os.fstat(file.fileno()).st_size
     if size == 0:

@@ -1,4 +1,4 @@
-"""From a file to the network in it, by its contents, the caller's options, and recorded assumptions."""
+"""Loads the network in a file, from its contents, the caller's options, and recorded assumptions."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -44,24 +44,24 @@ def load(
 ) -> nn.Module:
     """The network in a file, in evaluation mode, its weights as stored; nothing in the file is executed.
 
-    A state dict does not name its network. Where neither `arch` nor `model` does, the network is recognised from keys
-    and shapes: a ResNet with torchvision's keys, or the one model of the installed torchvision and timm that they fit.
-    What was assumed is `provenance_of(network).assumed`.
+    A state dict does not name its network. If neither `arch` nor `model` does, the network is recognised from keys and
+    shapes: a ResNet with torchvision's keys, or the only fitting model of the installed torchvision and timm. The
+    assumptions are `provenance_of(network).assumed`.
 
     Args:
         path: a file of `torch.save` (a state dict, or a whole module of known classes), of safetensors, torch.export
             or ONNX, or a Hugging Face folder.
         arch: how to build the network; see `architecture`. Or the name that the recognised network must have.
-        model: the network that the weights are of; it is copied, and takes the weights. Where the file holds a
-            converted network, the copy's convolutions become the attention layers of the file. A program of
-            torch.export or ONNX is a network by itself, whatever `arch` and `model` say.
+        model: the network of the weights; a copy of it gets the weights. If the file has a converted network, the
+            copy's convolutions become the attention layers of the file. A program of torch.export or ONNX is a complete
+            network, for which `arch` and `model` are ignored.
         arch_args: keyword arguments of the architecture.
         max_size: the most bytes that are read.
-        allow: classes of modules, by their full names, that a whole pickled module may have beside those of torch.nn,
+        allow: further allowed classes of modules in a whole pickled module, by full names, besides those of torch.nn,
             torchvision, timm and this project.
     Raises:
-        CheckpointError: C2A304 where the weights fit no network, or not the one named; those of `contents_of`.
-        UsageError: `arch` names nothing, or does not go with `model` (C2A004), or an argument is of another kind
+        CheckpointError: the weights fit no network, or not the one named (C2A304); or as `contents_of`.
+        UsageError: `arch` names nothing, or is passed together with `model` (C2A004), or an argument has a wrong type
             (C2A006).
     Examples:
         >>> import conv2attn
@@ -78,9 +78,9 @@ def load(
         check_network(model, "model")
     allow = [allow] if isinstance(allow, str) else allow
     if arch is not None and model is not None:
-        raise UsageError("C2A004", "arch and model both say what network the weights are of", "Pass one.")
+        raise UsageError("C2A004", "arch and model both name the network of the weights", "Pass one.")
     if arch_args and (arch is None or ":" not in arch):
-        raise UsageError("C2A004", "arguments are given without an architecture that takes them", NAME_IT)
+        raise UsageError("C2A004", "arguments are passed without an architecture for them", NAME_IT)
     architecture_argument = architecture(arch, arch_args) if arch is not None and ":" in arch else None
     contents = contents_of(Path(path), max_size, allow)
     if contents.network is not None and (contents.kind in PROGRAM_KINDS or (arch, model) == (None, None)):
@@ -112,7 +112,7 @@ def load(
 
 
 def folder_architecture(contents: Contents) -> Architecture:
-    """The architecture that a folder's config.json names, for transformers or timm."""
+    """The architecture named by a folder's config.json, for transformers or timm."""
     config = dict(contents.config or {})
     if "model_type" not in config and isinstance(config.get("architecture"), str):
         arguments = config.get("model_args") or {}
@@ -124,11 +124,11 @@ def folder_architecture(contents: Contents) -> Architecture:
 
 
 def recognised_network(state: State, contents: Contents, arch: str | None) -> nn.Module:
-    """The network that the keys and shapes of a state dict are of, found here or in the installed registries.
+    """The network with the keys and shapes of a state dict, from this project or the installed registries.
 
     Raises:
-        CheckpointError: there is none, or more than one that are different maps and between which the file's name does
-            not decide, or not `arch` (C2A304).
+        CheckpointError: no network fits, several different ones fit and the file's name does not decide, or `arch` does
+            not fit (C2A304).
     """
     matches, all_tried = matches_of(state, contents.path, arch)
     names = [each.name for each in matches]
@@ -136,7 +136,7 @@ def recognised_network(state: State, contents: Contents, arch: str | None) -> nn
         registries = [f"the models of {each}" for each in installed_registries()]
         searched = " and ".join(["a ResNet with torchvision's keys", *registries])
         keys = ", ".join(repr(key)[:60] for key in list(state.tensors)[:5])
-        reason = f"{contents.path} begins with the keys {keys}, and is none of {searched}"
+        reason = f"{contents.path} begins with the keys {keys}, and does not fit {searched}"
         raise CheckpointError("C2A304", reason, NAME_IT)
     wanted = [each for each in matches if arch in (None, own_name(each.name))]
     if not wanted:
@@ -163,7 +163,7 @@ def fitted_network(base: Architecture, state: State, contents: Contents, budget:
     """The network of an architecture with the tensors of the file, under the prefix that fits best.
 
     Args:
-        budget: of the file, where the file chooses the architecture; None where the user names it.
+        budget: budget of the file, if the file selects the architecture; None if the user names it.
     """
     network = base.build(budget)
     misfits = [(reading, misfit(network, reading.tensors)) for reading in prefix_readings(state)]
@@ -183,7 +183,7 @@ def fitted_network(base: Architecture, state: State, contents: Contents, budget:
     try:
         description = base.describe(network)
     except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
-        reason = f"{contents.path}: its configuration does not say what images are ({first_line(error)})"
+        reason = f"{contents.path}: its configuration does not describe its images ({first_line(error)})"
         raise CheckpointError("C2A303", reason, "Download the whole folder again.") from error
     source = {"arguments": base.arguments, "config": base.config, **description}
     return with_provenance(network, contents_provenance(contents, base.name, (*reading.assumed, *assumed), **source))

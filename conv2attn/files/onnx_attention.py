@@ -1,7 +1,7 @@
-"""Attention layers as ONNX nodes: an operator that torch.export keeps whole, and the nodes that it becomes.
+"""Attention layers as ONNX nodes: one operator for torch.export, translated to ONNX nodes.
 
 Torch traces a layer through some hundred operations and compares symbolic sizes in each: minutes for a network. As one
-operator a layer is traced in milliseconds, and the number of its nodes does not depend on that of its heads.
+operator, a layer is traced in milliseconds, and its number of nodes does not depend on its number of heads.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def _(keys: Tensor, center: Tensor, alpha: Tensor, matrix: Tensor, bias: Tensor,
 
 
 def with_whole_layers(network: nn.Module) -> nn.Module:
-    """A copy of `network` whose layers of quadratic heads call the operator, which only an ONNX runtime computes."""
+    """A copy of `network` whose layers of quadratic heads call the operator, which only an ONNX runtime can compute."""
     network = deepcopy(network)
     for layer in attention_layers(network).values():
         if isotropic(layer.operators()) is not None:
@@ -45,7 +45,7 @@ def with_whole_layers(network: nn.Module) -> nn.Module:
 
 
 def call_operator(layer: MultiHeadSelfAttention, basis: Basis, image: Tensor) -> Tensor:
-    """The layer as one node of the graph, in place of `MultiHeadSelfAttention.evaluate`."""
+    """The layer as one node of the graph, instead of `MultiHeadSelfAttention.evaluate`."""
     operators, weights, sites = basis.operators, basis.weights, basis.sites
     center, alpha = (value.to(score_dtype(image.dtype)) for value in operators.values)
     matrix = weights.taps().permute(1, 2, 0).flatten(1)
@@ -73,7 +73,7 @@ def attention_nodes(
 ) -> Any:
     """The operator in ONNX: a softmax and a matrix product for each axis of the grid, and one product of channels.
 
-    The first axis is mixed only for heads `distinct[shared[h]]`, whose softmax along it head h shares.
+    The first axis is mixed only for heads `distinct[shared[h]]`, whose softmax along it is shared by head h.
     """
     op: Any = optional("onnxscript").opset18
 

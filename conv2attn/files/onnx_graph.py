@@ -1,4 +1,4 @@
-"""A model of ONNX as a module of torch: one submodule a node, under the node's name, so that a place can be named."""
+"""An ONNX model as a torch module: one submodule per node, under the node's name, so that places have names."""
 
 import inspect
 import re
@@ -18,13 +18,13 @@ from conv2attn.files.onnx_shapes import MADE, SHAPES, Plain, sized
 from conv2attn.torch_internals import tree_leaves
 
 OPSET = 18
-"""The opset of the table; onnx brings older files to it."""
+"""The opset of the table; onnx converts older files to it."""
 DOMAINS = ("", "ai.onnx")
 
 
 @final
 class OnnxNode(nn.Module):
-    """One node: its operator and the attributes that its row takes. Operands that train are parameters."""
+    """One node: its operator and the attributes of its row. Trainable operands are parameters."""
 
     def __init__(self, node: Any, attributes: Mapping[str, Any]):
         super().__init__()
@@ -33,7 +33,7 @@ class OnnxNode(nn.Module):
         self.proto = node.SerializeToString()
 
     def forward(self, *operands: Any) -> tuple[Any, ...]:
-        """The outputs; an operand that is stored here stands in place of the one that is passed."""
+        """The outputs; an operand stored here replaces the passed one."""
         operands = tuple(self._parameters.get(f"input_{place}", value) for place, value in enumerate(operands))
         device = next((part.device for part in tree_leaves(operands) if isinstance(part, Tensor)), None)
         if device is None or self.operator not in OPERATORS:
@@ -56,14 +56,14 @@ class OnnxNode(nn.Module):
 
 @lru_cache(maxsize=1 << 14)
 def evaluator(proto: bytes) -> Any:
-    """Runs one node by onnx's reference; to build it takes longer than to run it."""
+    """Runs one node by onnx's reference implementation; cached, since building takes longer than running."""
     onnx = optional("onnx")
     opsets = {"": onnx.defs.onnx_opset_version()}
     return optional("onnx.reference").ReferenceEvaluator(onnx.NodeProto.FromString(proto), opsets=opsets).rt_nodes_[0]
 
 
 def as_operand(value: Any, device: torch.device, plain: bool) -> Any:
-    """An array as a row takes it: a number, if it has no axes, since torch then keeps the other operand's dtype."""
+    """An array as an operand of a row: a number if it has no axes, since torch then keeps the other operand's dtype."""
     if not isinstance(value, np.ndarray):
         return value
     return value.tolist() if plain or not value.ndim else tensor_of(value).to(device)
@@ -71,11 +71,11 @@ def as_operand(value: Any, device: torch.device, plain: bool) -> Any:
 
 @final
 class OnnxGraph(nn.Module):
-    """A model of ONNX whose operators are torch's, so that each is followed like those of any network.
+    """An ONNX model with operators of torch, which can be traced like those of any network.
 
     Args:
-        sizes: of each input the sides that the file fixes; None where any may be.
-        plain: arrays by name, that no node has as a parameter.
+        sizes: for each input, the sides fixed by the file; None for free ones.
+        plain: arrays by name that are not parameters of a node.
     """
 
     def __init__(self, sizes: Mapping[str, tuple[int | None, ...]], plain: dict[str, Plain], outputs: Sequence[str]):
@@ -99,7 +99,7 @@ class OnnxGraph(nn.Module):
             shape = getattr(values.get(name), "shape", ())
             if len(shape) != len(sides) or any(a not in (None, b) for a, b in zip(sides, shape, strict=True)):
                 taken, passed = ("x".join(map(str, each)).replace("None", "?") for each in (sides, shape))
-                reason = f"the ONNX model does not take {name} {passed or 'of no shape'}"
+                reason = f"the ONNX model does not take {name} {passed or 'without a shape'}"
                 raise UsageError("C2A120", reason, f"Pass --input-size or --inputs of {taken}.")
         for node in self.children():
             assert isinstance(node, OnnxNode)
@@ -115,7 +115,7 @@ def graph_of(model: Any) -> OnnxGraph:
     """The module of a model.
 
     Raises:
-        UnsupportedError: it has an operator or an attribute that no row of the table honours (C2A110).
+        UnsupportedError: the model has an operator or an attribute that no row of the table supports (C2A110).
     """
     onnx, model = optional("onnx"), inlined(model)
     if model.graph.sparse_initializer:
@@ -133,7 +133,7 @@ def graph_of(model: Any) -> OnnxGraph:
     typed = onnx.shape_inference.infer_shapes(model).graph
     types = {each.name: each.type.tensor_type.elem_type for each in (*typed.input, *typed.value_info)}
     for number, node in enumerate(model.graph.node):
-        # Exporters write a cast for `x.to(dtype)`, which holds the rest of a network that was made float64 in float32.
+        # Exporters write a cast for `x.to(dtype)`, which would keep the rest of a float64 network in float32.
         if node.op_type == "Cast" and onnx.helper.get_node_attr_value(node, "to") == types.get(node.input[0]):
             node.op_type = "Identity"
             node.ClearField("attribute")
@@ -155,7 +155,7 @@ def graph_of(model: Any) -> OnnxGraph:
             if alone or (node.op_type in SHAPES and place) or not array.ndim or array.dtype.kind in "biuOUS":
                 graph.plain[operand] = array
                 continue
-            # The statistics of a norm do not train.
+            # The statistics of a norm are not trained.
             trained = array.dtype.kind == "f" and (node.op_type != "BatchNormalization" or place < 3)
             parameter = parameters.setdefault(id(array), nn.Parameter(tensor_of(array), requires_grad=trained))
             module.register_parameter(f"input_{place}", parameter)
@@ -164,7 +164,7 @@ def graph_of(model: Any) -> OnnxGraph:
 
 
 def inlined(model: Any) -> Any:
-    """The model at the table's opset, with functions in place of their calls: its own, and onnx's without a row."""
+    """The model at the table's opset, with inlined functions: its own, and onnx's that have no row."""
     inliner = optional("onnx.inliner")
     try:
         # Older opsets define fewer operators by others, so a file is converted in between.
@@ -192,12 +192,12 @@ def write_defaults(model: Any) -> None:
 
 
 def honoured(node: Any, used: Set[str]) -> dict[str, Any]:
-    """The attributes that the node's row takes, those included that have onnx's default.
+    """The attributes for the node's row, including those with onnx's default.
 
     Args:
-        used: the names of tensors that something reads.
+        used: the names of tensors that some node reads.
     Raises:
-        UnsupportedError: no row of the table honours the node (C2A110).
+        UnsupportedError: no row of the table supports the node (C2A110).
     """
     name, row = node.op_type, OPERATORS.get(node.op_type)
     if node.domain not in DOMAINS or (row is None and name not in MADE):
@@ -225,7 +225,7 @@ def honoured(node: Any, used: Set[str]) -> dict[str, Any]:
 
 
 def tensor_of(array: Plain) -> Tensor:
-    """An array as a tensor of its own memory; NumPy's bfloat16 is no type of its own."""
+    """An array as a tensor with its own memory; NumPy has no bfloat16 type."""
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(np.array(array).view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(np.array(array))
@@ -235,7 +235,7 @@ def array_of(tensor: Any) -> Plain:
     """A stored tensor as an array.
 
     Raises:
-        CheckpointError: it does not have the elements that it claims, or their type is none (C2A303).
+        CheckpointError: the tensor does not have the elements that it claims, or an unknown type (C2A303).
     """
     try:
         array: Plain = optional("onnx.numpy_helper").to_array(tensor)
@@ -246,7 +246,7 @@ def array_of(tensor: Any) -> Plain:
 
 
 def constant(attribute: Any) -> Plain:
-    """The array of a Constant, by its one attribute."""
+    """The array of a Constant, from its only attribute."""
     if attribute.name == "sparse_value":
         raise unread("a Constant of sparse numbers")
     return np.array(plain_attribute(attribute), dtype=np.float32 if "float" in attribute.name else None)
@@ -255,7 +255,7 @@ def constant(attribute: Any) -> Plain:
 def plain_attribute(attribute: Any) -> Any:
     """An array of a tensor, a dtype of torch, a text, or numbers.
 
-    What a file keeps in float32 is read as the shortest decimal that rounds to it: 1e-5, not 9.99999975e-06.
+    A float32 number is read as the shortest decimal that rounds to it: 1e-5, not 9.99999975e-06.
     """
     onnx = optional("onnx")
     value, kinds = onnx.helper.get_attribute_value(attribute), onnx.AttributeProto

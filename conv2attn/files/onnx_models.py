@@ -1,4 +1,4 @@
-"""ONNX models: what is in one, read by onnx, and the map that it is: by operators of torch, or else by onnxruntime."""
+"""ONNX models: their contents, read by onnx, and their map, by operators of torch or otherwise by onnxruntime."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,14 +15,14 @@ from conv2attn.files.budget import Budget
 from conv2attn.files.kinds import open_file
 from conv2attn.files.onnx_graph import array_of, graph_of
 
-LARGEST_MODEL = (1 << 31) - 1  # bytes: what protobuf writes
+LARGEST_MODEL = (1 << 31) - 1  # bytes: the limit of protobuf
 DOMAINS = ("", "ai.onnx", "com.microsoft")
 
 
 def open_session(model: str | bytes) -> Any:
-    """A session of onnxruntime on the CPU, of a file or its bytes, which says errors and no warnings.
+    """A session of onnxruntime on the CPU, of a file or its bytes, which reports errors but no warnings.
 
-    Constants are not folded: a node of a few bytes can be a constant of gigabytes, and opening a file would compute it.
+    Constants are not folded: a node of a few bytes can be a constant of gigabytes, which opening would compute.
     """
     runtime = optional("onnxruntime")
     options = runtime.SessionOptions()
@@ -34,21 +34,21 @@ def open_session(model: str | bytes) -> Any:
 
 @lru_cache(maxsize=2)
 def session_of(model: bytes) -> Any:
-    """The session of a model, which is no state of its network: that is the bytes, which can be copied and compared."""
+    """The cached session of a model, whose network stores only the bytes, which can be copied and compared."""
     return open_session(model)
 
 
 @final
 class OnnxNetwork(nn.Module):
-    """An ONNX model of one image as a module: its operators are onnxruntime's, so nothing inside it is seen by torch.
+    """An ONNX model of one image as a module: its operators are onnxruntime's, invisible to torch.
 
     Args:
         model: the bytes of the file.
-        unread: why its operators are not torch's.
+        unread: the reason why its operators are not torch's.
     """
 
     operators_of = "onnxruntime"
-    """Who computes what is in it, where that is not torch."""
+    """The library that computes it, if not torch."""
 
     def __init__(self, model: bytes, unread: str = ""):
         super().__init__()
@@ -62,7 +62,7 @@ class OnnxNetwork(nn.Module):
             UsageError: onnxruntime refuses the image (C2A120), or torch compiles or exports (C2A010).
         """
         if torch.compiler.is_compiling():
-            reason = "the operators of an ONNX model are onnxruntime's, which torch does not see"
+            reason = "the operators of an ONNX model are onnxruntime's, which torch cannot trace"
             raise UsageError("C2A010", reason, "Call it outside torch.compile and torch.export.")
         session = session_of(self.model)
         (input_node, *_), (output_node, *_) = session.get_inputs(), session.get_outputs()
@@ -78,12 +78,12 @@ class OnnxNetwork(nn.Module):
 
 
 def read_onnx(path: Path) -> nn.Module:
-    """The network in an .onnx file: of operators of torch where all are known, else one that onnxruntime runs.
+    """The network in an .onnx file: with operators of torch if all are supported, otherwise run by onnxruntime.
 
     Raises:
-        CheckpointError: see `parse_model`; or it is not by operators of torch, and does not have one image and one
-            output, or onnxruntime refuses it (C2A303).
-        UsageError: onnx is not installed, or onnxruntime where it is needed (C2A003).
+        CheckpointError: see `parse_model`; or it needs onnxruntime, and does not have one image and one output, or
+            onnxruntime refuses it (C2A303).
+        UsageError: onnx is not installed, or onnxruntime if needed (C2A003).
     """
     model = parse_model(path)
     try:
@@ -117,10 +117,10 @@ def onnx_parts(path: Path) -> tuple[list[str], dict[str, Tensor]]:
 
 
 def stored_model(path: Path) -> tuple[Any, list[Any], list[Any]]:
-    """The model in a file as it is stored, its nodes, and the tensors that it keeps in other files.
+    """The stored model of a file, its nodes, and its tensors in other files.
 
     Raises:
-        CheckpointError: it is damaged (C2A302).
+        CheckpointError: the file is damaged (C2A302).
         UsageError: onnx is not installed (C2A003).
     """
     onnx = optional("onnx")
@@ -137,17 +137,17 @@ def stored_model(path: Path) -> tuple[Any, list[Any], list[Any]]:
 
 
 def parse_model(path: Path) -> Any:
-    """The model in a file, with the weights that it keeps in other files of its folder.
+    """The model in a file, with its weights in other files of the folder.
 
     Raises:
-        CheckpointError: it is damaged (C2A302), names another place (C2A303) or a missing file (C2A301), has operators
-            of others (C2A303), or is too large (C2A307).
+        CheckpointError: the file is damaged (C2A302), refers to another folder (C2A303) or a missing file (C2A301), has
+            foreign operators (C2A303), or is too large (C2A307).
     """
     model, nodes, outside = stored_model(path)
     places = [place_of(path, each) for each in outside]
     budget = Budget.of(path, *{path.parent / each.name for each in places})
-    # A message has its own copy of the bytes of each tensor, even where two name the same bytes of the other file; the
-    # model is then written and parsed once more.
+    # A message copies the bytes of each tensor, even if two refer to the same bytes of another file; the model is then
+    # written and parsed once more.
     budget.draw(2 * sum(each.length for each in places), "its weights in other files")
     if outside and path.stat().st_size + sum(each.length for each in places) > LARGEST_MODEL:
         reason = f"{path} and the files of its weights have more than {LARGEST_MODEL:,} bytes"
@@ -159,7 +159,7 @@ def parse_model(path: Path) -> Any:
     if foreign_domains := {node.domain for node in nodes} - {*DOMAINS} - {each.domain for each in model.functions}:
         raise CheckpointError(
             "C2A303",
-            f"{path} has operators of {min(foreign_domains)!r}, which is code of others",
+            f"{path} has operators of {min(foreign_domains)!r}, which are foreign code",
             "Export the network with operators of ONNX alone.",
         )
     return model
@@ -176,15 +176,15 @@ class Place:
 
 
 def place_of(path: Path, tensor: Any) -> Place:
-    """Where a tensor that a model keeps outside is stored.
+    """The location of a tensor stored outside the model file.
 
     Raises:
-        CheckpointError: not in a file of the same folder, or not inside it (C2A303), or it is missing (C2A301).
+        CheckpointError: the bytes are not within a file of the same folder (C2A303), or that file is missing (C2A301).
     """
     entries = {each.key: each.value for each in tensor.external_data}
     name, file = entries.get("location", ""), path.parent / entries.get("location", "")
     if not name or Path(name).name != name or "\\" in name or file.is_symlink():
-        reason = f"{path} keeps {tensor.name!r} in {name!r}, which is no file of its folder"
+        reason = f"{path} keeps {tensor.name!r} in {name!r}, which is not a file in its folder"
         raise CheckpointError("C2A303", reason, "Save it with all data inside, or in a file beside it.")
     with open_file(file):
         size = file.stat().st_size

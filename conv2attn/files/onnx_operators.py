@@ -1,9 +1,9 @@
-"""The table of ONNX's operators as functions of torch, one row an operator, at opset 18: https://onnx.ai/onnx/operators.
+"""ONNX's operators as functions of torch, one row per operator, at opset 18: https://onnx.ai/onnx/operators.
 
-A row gets the operands of its node by position: tensors; numbers, where the file stores one without axes; and plain
-arrays behind the first operand of the rows of SHAPES. Its keyword-only parameters are the attributes that it honours;
-any other must have onnx's default. What no row honours is refused when the file is read. An operator that onnx defines
-by others stands here only if torch has it as one function.
+A row gets the operands of its node by position: tensors; numbers for arrays without axes; and plain arrays after the
+first operand for the rows of SHAPES. Its keyword-only parameters are the supported attributes; any other attribute must
+have onnx's default. Unsupported nodes are refused when the file is read. A function that onnx defines by other
+operators has a row only if it is a single function in torch.
 
 >>> OPERATORS["HardSigmoid"](torch.tensor([-1.0, 2.0]), alpha=0.25, beta=0.5)
 tensor([0.2500, 1.0000])
@@ -25,11 +25,11 @@ HONOURED = {
     "nearest_mode": ("floor",),
     "coordinate_transformation_mode": ("asymmetric", "half_pixel", "align_corners"),
 }
-"""The values of attributes that are honoured, where not all are."""
+"""The supported values of attributes, if not all are."""
 
 
 def windowed(name: str, image: Tensor, *operands: Any, pads: Any = (), fill: Any = 0.0, **settings: Any) -> Any:
-    """Torch's function of windows for the image's number of axes; it pads both sides of an axis alike."""
+    """Torch's windowed function for the image's number of axes, which pads both sides of an axis equally."""
     if pads[: len(pads) // 2] != pads[len(pads) // 2 :]:
         image, pads = F.pad(image, torch_order(pads), value=fill), ()
     settings = {"padding": pads[: len(pads) // 2] or 0} | settings
@@ -38,7 +38,7 @@ def windowed(name: str, image: Tensor, *operands: Any, pads: Any = (), fill: Any
 
 def lstm(value: Tensor, *operands: Any, hidden_size: int, direction: str) -> tuple[Tensor, ...]:
     *weights, _, hidden, cell = (*operands, *[None] * 6)[:6]
-    # The gates of ONNX are input, output, forget and cell; of torch input, forget, cell and output.
+    # The order of gates is input, output, forget, cell in ONNX, and input, forget, cell, output in torch.
     sides = [
         part.unflatten(1, (-1, 4, hidden_size))[:, :, [0, 2, 3, 1]].flatten(2, 3)
         for part in weights
@@ -76,7 +76,7 @@ OPERATORS: Rows = {
         groups=group,
         **({} if auto_pad == "NOTSET" else {"padding": "same"}),
     ),
-    # Torch crops both sides of an axis alike, so that its output is cropped behind it.
+    # Torch crops both sides of an axis equally, so the output is computed uncropped, then cropped by the pads.
     "ConvTranspose": lambda x, *weights, kernel_shape=(), strides=1, dilations=1, pads=(), group, output_padding=0: (
         F.pad(
             windowed(
@@ -91,7 +91,7 @@ OPERATORS: Rows = {
             [-amount for amount in torch_order(pads)],
         )
     ),
-    # A quotient of whole numbers is cut towards zero.
+    # Integer division truncates towards zero.
     "Div": lambda first, second: (
         first / second
         if torch.result_type(first, second).is_floating_point
@@ -104,7 +104,7 @@ OPERATORS: Rows = {
     "Gemm": lambda value, weight, bias=0, *, transB: F.linear(value, weight if transB else weight.T) + bias,
     "GlobalAveragePool": lambda image: image.mean(tuple(range(2, image.ndim)), keepdim=True),
     "Greater": operator.gt,
-    # Torch's own, where it is that: the file keeps 1/6 in float32.
+    # Torch's own function for its parameters: the file stores 1/6 in float32, hence isclose.
     "HardSigmoid": lambda value, *, alpha, beta: (
         F.hardsigmoid(value)
         if isclose(alpha, 1 / 6, rel_tol=1e-6) and beta == 0.5

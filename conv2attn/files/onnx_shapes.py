@@ -1,6 +1,6 @@
-"""Rows of the table of ONNX's operators: shapes, and where numbers stand.
+"""Rows of the table of ONNX's operators: shapes, and operators that move numbers.
 
-A shape is a plain array, since a size is a number: what is made of plain arrays alone, onnx computes.
+A shape is a plain array, since a size is a number. Results that depend on plain arrays alone are computed by onnx.
 """
 
 from collections.abc import Callable
@@ -16,24 +16,24 @@ from torch import Tensor
 from conv2attn.errors import UsageError
 
 Plain = np.ndarray[Any, Any]
-LARGEST_MADE = 1 << 26  # numbers that a node makes out of a shape alone
+LARGEST_MADE = 1 << 26  # most numbers created from a shape alone
 
 
 def sized(shape: Any) -> list[int]:
-    """A shape of which numbers are made.
+    """The shape of numbers to create.
 
     Raises:
-        UsageError: it has more than 2^26 numbers (C2A202).
+        UsageError: the shape has more than 2^26 numbers (C2A202).
     """
     sides = [int(side) for side in shape]
     if np.prod(np.array(sides, dtype=np.float64)) > LARGEST_MADE:
-        reason = f"a node of the ONNX model makes {'x'.join(map(str, sides))} numbers, more than 2^26"
+        reason = f"a node of the ONNX model creates {'x'.join(map(str, sides))} numbers, more than 2^26"
         raise UsageError("C2A202", reason, "Pass smaller images.")
     return sides
 
 
 def torch_order(pads: Any) -> list[int]:
-    """Amounts before all axes and then behind all, as torch has them: in pairs, the last axis first.
+    """Converts ONNX's pads (all amounts before, then all after) to torch's order: pairs, the last axis first.
 
     >>> torch_order([1, 2, 3, 4])  # before rows, columns; behind rows, columns
     [2, 4, 1, 3]
@@ -46,7 +46,7 @@ def padded(image: Tensor, pads: Any, constant: Any = 0, axes: Any = None, *, mod
     amounts[:, range(image.ndim) if axes is None else axes] = np.reshape(pads, (2, -1))
     if mode == "constant":
         return F.pad(image, torch_order(amounts), value=constant)
-    # By other modes torch pads the last axes alone.
+    # In other modes torch pads only the last axes.
     sides = torch_order(amounts if amounts[:, :2].any() else amounts[:, 2:])
     return F.pad(image, sides, {"edge": "replicate", "wrap": "circular"}.get(mode, mode))
 
@@ -72,9 +72,9 @@ def resized(
 def sliced(value: Tensor, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Tensor:
     axes, steps = axes or range(len(starts)), steps or [1] * len(starts)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        # An end before the first number is none in Python, where -1 is the last.
+        # An end before the first number becomes None in Python, where -1 means the last.
         places = range(value.shape[axis])[start : None if step < 0 and end < -value.shape[axis] else end : step]
-        # A slice of torch, where it has one, is a view; it has no negative steps.
+        # A torch slice is a view, but supports no negative steps.
         index = slice(places.start, places.stop, step) if step > 0 else torch.tensor(places, device=value.device)
         value = value[(slice(None),) * (axis % value.ndim) + (index,)]
     return value
@@ -108,7 +108,7 @@ SHAPES: Rows = {
         torch.unsqueeze, sorted(axis % (value.ndim + len(axes)) for axis in axes), value
     ),
 }
-"""Rows whose operands behind the first are plain: numbers and lists of them."""
+"""Rows whose operands after the first are plain: numbers and lists of them."""
 MOVES: Rows = {
     "Concat": lambda *values, axis: torch.cat(values, axis),
     "DepthToSpace": lambda image, *, blocksize, mode: F.pixel_shuffle(
@@ -125,4 +125,4 @@ MADE: Rows = {
     "Expand": lambda value, shape: shape,
     "Range": lambda start, limit, step: [max(0, (limit - start) // (step or 1))],
 }
-"""Operators that make numbers out of plain arrays, and the shape of what they make."""
+"""Operators that create numbers from plain arrays, and the shape of their results."""

@@ -1,6 +1,6 @@
-"""What the pickles in a file of `torch.save` would make, counted before they make it.
+"""Counts the objects that the pickles in a file of `torch.save` would create, before they are created.
 
-Four bytes, `]]]]`, are four lists, which take 320.
+The four bytes `]]]]` create four lists, which take 320 bytes.
 """
 
 import io
@@ -18,17 +18,17 @@ OBJECT_BYTES = {
     "EMPTY_SET": 240,
     **dict.fromkeys(("EMPTY_LIST", "EMPTY_DICT", "MARK", "BINPUT", "LONG_BINPUT", "MEMOIZE"), 100),
 }
-"""What an instruction of a pickle makes, in bytes, with its place on the unpickler's stack; most others make 32."""
+"""Bytes created by an instruction of a pickle, including its slot on the unpickler's stack; most others create 32."""
 MOST_OBJECT_BYTES = max(OBJECT_BYTES.values())
 LEGACY_PICKLES = 5
 """A magic number, the version, the sizes of integers, the content, and the keys of its storages."""
 
 
 def draw_pickles(path: Path, file: IO[bytes]) -> None:
-    """Draws what the pickles in an open file of `torch.save` would make; its tensors draw from a budget of their own.
+    """Draws the objects in an open file of `torch.save` from a budget; tensors have another one.
 
     Raises:
-        CheckpointError: they make more than is in proportion to the file (C2A307).
+        CheckpointError: the objects are out of proportion to the file (C2A307).
     """
     budget = Budget.of(path)
     file.seek(0)
@@ -39,16 +39,16 @@ def draw_pickles(path: Path, file: IO[bytes]) -> None:
         return
     with zipfile.ZipFile(file) as archive:
         for entry in archive.infolist():
-            # Counting takes a second for some megabytes: only a pickle that could make too much is counted.
+            # Counting takes a second per few megabytes, so only pickles that could create too much are counted.
             if entry.filename.endswith("data.pkl") and MOST_OBJECT_BYTES * entry.file_size > budget.bytes:
                 draw_objects(io.BytesIO(archive.read(entry)), budget)
 
 
 def draw_objects(pickle: IO[bytes], budget: Budget) -> None:
-    """Draws the objects of one pickle, and leaves the file behind it. One that is damaged is torch.load's to refuse."""
+    """Draws the objects of one pickle, and moves the file after it; torch.load refuses a damaged one."""
     try:
         for (code, _, start), (_, _, end) in itertools.pairwise(pickletools.genops(pickle)):
-            # Four bytes for each byte of a text, since one letter can widen all others.
+            # Four bytes per byte of text, since one letter can widen all others.
             budget.draw(OBJECT_BYTES.get(code.name, 32) + 4 * ((end or 0) - (start or 0)), "its pickle")
     except CheckpointError:
         raise

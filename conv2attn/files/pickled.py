@@ -1,8 +1,8 @@
-"""Whole pickled modules, read by torch's own unpickler for weights: it makes objects of known classes and runs nothing.
+"""Reads whole pickled modules by torch's unpickler for weights: objects of known classes, and no code runs.
 
-A class of modules is unpickled as a stand-in, whose constructor a pickle cannot call; other objects that training
-scripts store are unpickled as empty records. What then remains to be checked is data: an attribute in the place of a
-method, hooks, sizes that a class of torch would not have.
+A class of modules is unpickled as a stand-in whose constructor a pickle cannot call; other objects stored by training
+scripts become empty records. The remaining checks concern data: an attribute instead of a method, hooks, sizes that a
+torch class would not have.
 """
 
 import importlib
@@ -42,7 +42,7 @@ DATA_GLOBALS = (
     "numpy.dtype",
     "_codecs.encode",
 )
-"""Globals that training scripts store beside weights as arguments, dates, paths and measures; no weight is in them."""
+"""Globals that training scripts store with weights: arguments, dates, paths and measures, without any weights."""
 RECORDS: list[Any] = [(type("Record", (Record,), {}), name) for name in DATA_GLOBALS]
 ALLOW = (
     "Pass --allow CLASS for each class of modules that you trust, or save the weights alone with "
@@ -56,7 +56,7 @@ IMPORT = (
 
 
 def code_in(path: Path) -> list[str]:
-    """Every global in a file of torch.save that `torch.load` does not know as harmless; none where it is damaged."""
+    """Every global in a file of torch.save that `torch.load` does not list as harmless; none for a damaged file."""
     try:
         return sorted(get_unsafe_globals_in_checkpoint(str(path)))
     except Exception:
@@ -64,9 +64,9 @@ def code_in(path: Path) -> list[str]:
 
 
 def module_class(name: str, allow: Iterable[str]) -> type[nn.Module] | None:
-    """The class of modules of that name, of a library that is known or where the user allows it; else None.
+    """The class of modules with that name, from a known library or allowed by the user; otherwise None.
 
-    Where the user allows it, it may be in the working folder.
+    A class allowed by the user may be in the working folder.
     """
     module, _, class_name = name.rpartition(".")
     if name in allow:
@@ -81,7 +81,7 @@ def module_class(name: str, allow: Iterable[str]) -> type[nn.Module] | None:
 
 
 def stand_in(kind: type[nn.Module]) -> type[nn.Module]:
-    """A class of which a pickle makes objects in place of `kind`: neither its constructor nor code of its own runs."""
+    """A class that replaces `kind` in a pickle: neither the constructor nor any code of `kind` runs."""
 
     def refuse(module: nn.Module, *_: Any) -> None:
         raise TypeError(f"the constructor of {kind.__name__} is called")
@@ -94,10 +94,10 @@ def read_module(path: Path, names: Sequence[str], allow: Iterable[str] = ()) -> 
 
     Args:
         path: a file that was inspected before.
-        names: all globals that it names.
-        allow: classes, by their full names, beside those of torch.nn, torchvision, timm and this project.
+        names: all globals in it.
+        allow: further allowed classes, by full names, besides those of torch.nn, torchvision, timm and this project.
     Raises:
-        CheckpointError: it names other code, or a module is not what its class and tensors say (C2A303).
+        CheckpointError: the file names other code, or a module does not fit its class and tensors (C2A303).
     """
     kinds = {name: kind for name in names if (kind := module_class(name, allow))}
     if unknown_code := [name for name in names if name not in kinds and name not in DATA_GLOBALS]:
@@ -119,7 +119,7 @@ def read_module(path: Path, names: Sequence[str], allow: Iterable[str] = ()) -> 
         if not isinstance(content, nn.Module):
             raise CheckpointError(
                 "C2A303",
-                f"{path} holds no module, by itself or under a usual key",
+                f"{path} has no module, directly or under a usual key",
                 "Save the model itself or its state dict: torch.save(model.state_dict(), path).",
             )
         for name, module in [*content.named_modules()]:
@@ -135,21 +135,21 @@ def read_module(path: Path, names: Sequence[str], allow: Iterable[str] = ()) -> 
     except Exception as error:
         raise CheckpointError(
             "C2A303",
-            f"{path} holds a module that is not whole ({first_line(error)})",
+            f"{path} has an incomplete module ({first_line(error)})",
             SAVE_STATE,
         ) from error
     return content
 
 
 def first_fault(module: nn.Module, classes: Mapping[type, type[nn.Module]], budget: Budget) -> str:
-    """The first attribute that no constructor makes of a module of this class, in words; empty if there is none."""
+    """The first attribute that no constructor of this class would set, in words; empty if there is none."""
     kind = classes[type(module)]
     attributes = {name: each for name, each in vars(module).items() if name not in INTERNALS and "hook" not in name}
     for name, value in vars(module).items():
         if "hook" in name and value:
             return f"has {name}"
         if name in MODULE_PARTS and any(not isinstance(each, MODULE_PARTS[name] | None) for each in value.values()):
-            return f"has {name} that are none"
+            return f"has {name} of a wrong type"
         if name not in attributes:
             continue
         if callable(getattr(kind, name, None)) or name.startswith("__"):
@@ -157,14 +157,14 @@ def first_fault(module: nn.Module, classes: Mapping[type, type[nn.Module]], budg
         if not is_plain_value(plain_content(value, budget)) and not (isinstance(value, type) and value in classes):
             return f"has an attribute {name} that is a {type(value).__name__}"
     if any(module in child.modules() for child in module.children()):
-        return "is within itself"
+        return "contains itself"
     leaf = not module._modules and kind.__module__.startswith("torch.nn.") and not issubclass(kind, CONTAINERS)
     with budget.building():
         return layer_difference(module, kind, attributes) if leaf else ""
 
 
 def layer_difference(module: nn.Module, kind: type[nn.Module], attributes: Mapping[str, Any]) -> str:
-    """The difference between a layer of torch and one that its class makes of its attributes; empty if none."""
+    """The difference between a torch layer and one that its class builds from its attributes; empty if none."""
     tensors = {**module._parameters, **module._buffers}
     parameters = inspect.signature(kind).parameters.keys() - {"device", "dtype"}
     arguments = {name: attributes[name] for name in parameters if name in attributes}
@@ -172,11 +172,11 @@ def layer_difference(module: nn.Module, kind: type[nn.Module], attributes: Mappi
         with torch.device("meta"):
             rebuilt = kind(**arguments, **{name: tensors[name] is not None for name in parameters if name in tensors})
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
-        return f"is no {kind.__name__} of its attributes ({first_line(error)})"
+        return f"is not a {kind.__name__} with its attributes ({first_line(error)})"
     both = tensors, {**rebuilt._parameters, **rebuilt._buffers}
     shapes = [{name: each.shape for name, each in part.items() if each is not None} for part in both]
     if shapes[0] != shapes[1]:
-        return f"is no {kind.__name__} of its attributes: its tensors have other names or sizes"
+        return f"is not a {kind.__name__} with its attributes: its tensors have other names or sizes"
     plain = {name: value for name, value in vars(rebuilt).items() if name in attributes and is_plain_value(value)}
     differing = next((name for name, value in plain.items() if attributes[name] != value), "")
-    return differing and f"says {differing}={attributes[differing]!r}, where its weights say {plain[differing]!r}"
+    return differing and f"has {differing}={attributes[differing]!r}, but weights for {plain[differing]!r}"

@@ -1,4 +1,4 @@
-"""The plan of a converted network, stored beside its state dict, and the network rebuilt from both."""
+"""The plan of a converted network, stored with its state dict, and the network rebuilt from both."""
 
 import json
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ def full_name(kind: type) -> str:
 
 
 class NotBuiltError(CheckpointError):
-    """A file holds a converted network of a class that only its own code builds (C2A304)."""
+    """Raised for a converted network whose class only its own code can build (C2A304)."""
 
     kind = ""
 
@@ -54,7 +54,7 @@ class NotBuiltError(CheckpointError):
 @final
 @dataclass(frozen=True)
 class Foreign:
-    """A network of another library or the user: how it is built, or only its class.
+    """A network of another library or of the user: its builder, or only its class.
 
     `name` is an `--arch`; `kind` the class; `config` a configuration of transformers.
     """
@@ -74,22 +74,22 @@ class Foreign:
         """The architecture of the network in the file at `path`, if a library builds it.
 
         Raises:
-            NotBuiltError: it does not (C2A304).
+            NotBuiltError: no library builds it (C2A304).
         """
         if self.config is not None:
             return configured_architecture(self.name, self.config)
         if self.built_by_library:
             return architecture(self.name, self.arguments)
-        builder = f", built by {self.name}, which is code, and no file makes it run" if self.name else ""
+        builder = f", built by {self.name}, which is code, and files never run code" if self.name else ""
         remedy = f"Pass --arch {self.name}, or in Python the network as model." if ":" in self.name else GIVE_MODEL
         error = NotBuiltError("C2A304", f"{path}: the converted network is a {self.kind}{builder}", remedy)
         error.kind = self.kind
         raise error
 
     def matches_architecture(self, requested: Architecture) -> bool:
-        """Whether the user's architecture is this one: equal names, and no other arguments.
+        """Whether the user's architecture equals this one: equal names, and no other arguments.
 
-        Where only the class is known, the name of the class that is built.
+        If only the class is known, the names of classes are compared.
         """
         if not self.name:
             return type(requested.build()).__name__ == self.kind.rpartition(".")[2]
@@ -108,8 +108,8 @@ class SavedPlan:
 
     Args:
         architecture: a plan of `ARCHITECTURES`, a `Foreign`, or None for a single layer.
-        tied: groups of names of one parameter.
-        frozen: names of the parameters that do not train.
+        tied: groups of names that share one parameter.
+        frozen: names of the frozen parameters.
         calls: the attention of functional convolutions, by the name of the module that calls them.
         distilled: the sizes of layers some of whose heads became convolutions, by name.
     """
@@ -133,7 +133,7 @@ class SavedPlan:
 
 
 def recognise_plan(contents: Contents) -> tuple[SavedPlan, dict[str, Tensor]] | None:
-    """The plan and the state dict of a file that `save` wrote, or None.
+    """The plan and the state dict of a file written by `save`, or None.
 
     Raises:
         CheckpointError: the file has the mark of this format, and its plan is damaged (C2A303).
@@ -155,7 +155,7 @@ def recognise_plan(contents: Contents) -> tuple[SavedPlan, dict[str, Tensor]] | 
     except PLAN_ERRORS as error:
         raise CheckpointError(
             "C2A303",
-            f"its {PLAN_FORMAT} plan is not whole ({error})",
+            f"its {PLAN_FORMAT} plan is incomplete ({error})",
             "Save the network again with conv2attn.save.",
         ) from error
 
@@ -197,11 +197,12 @@ def rebuild(
     """The network of `plan` with these tensors: same bits, same strides, same dtypes.
 
     Args:
-        architecture_argument, model: the architecture, or the network, into which the layers go; else that of the plan.
-        arch: the name that the user gives the network.
+        architecture_argument, model: the architecture, or the network, that gets the layers; by default that of the
+            plan.
+        arch: the user's name of the network.
     Raises:
-        CheckpointError: plan and tensors do not fit each other (C2A303), or the network is not known, or not the one
-            that is named (C2A304).
+        CheckpointError: plan and tensors do not fit each other (C2A303), or the network is unknown or not the named one
+            (C2A304).
     """
     foreign = plan.architecture if isinstance(plan.architecture, Foreign) else None
     matches = (
@@ -211,7 +212,7 @@ def rebuild(
     )
     if not matches and (plan.architecture is not None or architecture_argument is None):
         remedy = f"Leave --arch out, or pass --arch {plan.name}."
-        raise CheckpointError("C2A304", f"{path} holds {plan.name}, as it says itself, not {arch}", remedy)
+        raise CheckpointError("C2A304", f"{path} holds {plan.name}, not {arch}", remedy)
     if foreign and architecture_argument:
         architecture_argument = replace(
             architecture_argument, arguments={**foreign.arguments, **architecture_argument.arguments}
@@ -280,7 +281,7 @@ def calls_plan(attending: AttendingCalls) -> dict[str, Any]:
 
 
 def calls_of_plan(calls: Mapping[str, Any]) -> AttendingCalls:
-    """The attention that `calls_plan` described; each call brings its weights.
+    """The attention that `calls_plan` described; weights are passed at each call.
 
     Raises:
         KeyError, TypeError, UsageError: the data are not those of a plan.
@@ -301,7 +302,7 @@ def as_tuples(value: Any) -> Any:
 
 def with_tensors(network: nn.Module, plan: SavedPlan, tensors: Mapping[str, Tensor]) -> nn.Module:
     """The network with these tensors, its parameters tied and frozen as the plan says."""
-    # Names of the same numbers stay names of the same numbers: a copy for each would be as many times the file.
+    # Names that share numbers keep sharing them: separate copies could take a multiple of the file.
     copies = dict[Any, Tensor]()
     state = {
         key: copies.setdefault((each.data_ptr(), each.dtype, each.shape, each.stride()), each)

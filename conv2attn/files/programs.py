@@ -1,6 +1,6 @@
-"""Programs of torch.export (.pt2), read as JSON and bytes into a graph of torch's own operators.
+"""Programs of torch.export (.pt2), read from JSON and bytes as a graph of torch's own operators.
 
-torch.export.load evaluates texts of the file (sizes, guards) and unpickles its example inputs, so it is not used.
+torch.export.load is not used, since it evaluates texts of the file (sizes, guards) and unpickles example inputs.
 """
 
 import json
@@ -47,7 +47,7 @@ STRIDED = 7
 LISTS = {
     f"as_{part}s" for part in ("tensor", "optional_tensor", "bool", "int", "float", "sym_int", "sym_float", "sym_bool")
 }
-"""Arguments that are lists of arguments of a kind that is read."""
+"""Kinds of arguments that are lists of supported arguments."""
 DAMAGES = (
     KeyError,
     TypeError,
@@ -60,7 +60,7 @@ DAMAGES = (
 )
 SYMBOL = re.compile(r"Symbol\('(\w+)'(?:, \w+=True)*\)")
 ASSUMED = 2
-"""The least size that torch.export writes where it knows none; programs run below it."""
+"""The least size that torch.export writes by default; programs also run below it."""
 Ranges = tuple[tuple[int, int | None], ...]
 ProgramParts = tuple[Mapping[str, Any], list[str], dict[str, Tensor]]
 
@@ -69,13 +69,14 @@ def read_program(path: Path) -> fx.GraphModule:
     """The program in a .pt2 file that was inspected before, as a module of one image.
 
     Raises:
-        CheckpointError: it names other operators than torch's on tensors and sizes, or does not fit together (C2A303).
+        CheckpointError: the program uses operators other than torch's on tensors and sizes, or is inconsistent
+            (C2A303).
     """
     model, _, tensors = program_parts(path)
     try:
         return build_program(model, tensors)
     except DAMAGES as error:
-        reason = f"{path}: its program is not whole ({type(error).__name__}: {str(error)[:80]})"
+        reason = f"{path}: its program is incomplete ({type(error).__name__}: {str(error)[:80]})"
         raise CheckpointError("C2A303", reason, "Export the network again.") from error
 
 
@@ -83,7 +84,7 @@ def program_parts(path: Path) -> ProgramParts:
     """The model in a .pt2 file (graph, signature, ranges of sizes), the names of its operators, and its tensors.
 
     Raises:
-        CheckpointError: it does not fit together, or has another layout than that of torch 2.8 and later (C2A303).
+        CheckpointError: the program is inconsistent, or has another layout than that of torch 2.8 and later (C2A303).
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -102,19 +103,19 @@ def program_parts(path: Path) -> ProgramParts:
     except CheckpointError:
         raise
     except (*DAMAGES, RecursionError) as error:
-        reason = f"{path}: its program is not whole ({type(error).__name__}: {str(error)[:80]})"
+        reason = f"{path}: its program is incomplete ({type(error).__name__}: {str(error)[:80]})"
         raise CheckpointError("C2A303", reason, "Export the network again.") from error
     return model, names, tensors
 
 
 def read_entry(archive: zipfile.ZipFile, name: str, budget: Budget) -> Any:
-    """The JSON of an entry; three bytes of it, an empty list, become one of 64."""
+    """The JSON of an entry; an empty list of three bytes takes 64 bytes of memory."""
     budget.draw(JSON_TIMES * archive.getinfo(name).file_size, name)
     return json.loads(archive.read(name))
 
 
 def archive_tensors(archive: zipfile.ZipFile, kind: str, budget: Budget) -> dict[str, Tensor]:
-    """The weights or constants of an archive, those that are plain bytes; an entry with several names is read once."""
+    """The weights or constants of an archive, stored as plain bytes; an entry with several names is read once."""
     config = next((each for each in archive.namelist() if each.endswith(f"_{kind}_config.json")), "")
     tensors, storages, views = dict[str, Tensor](), dict[str, bytearray](), dict[Any, Tensor]()
     for name, entry in (read_entry(archive, config, budget)["config"] if config else {}).items():
@@ -250,12 +251,12 @@ def node_argument(entry: Mapping[str, Any], values: Mapping[str, fx.Node]) -> An
 
 
 def ranges_of(sizes: Sequence[Mapping[str, Any]], constraints: Mapping[str, Mapping[str, Any]]) -> Ranges:
-    """For each axis the least and the greatest size; None if it is not bounded above.
+    """For each axis, the least and the greatest size; None if unbounded.
 
     A size that is an expression of several symbols has no range here.
 
     Args:
-        sizes: those of the image, as integers or texts of symbols.
+        sizes: sizes of the image, as integers or texts of symbols.
         constraints: ranges by symbol.
     """
     ranges: list[tuple[int, int | None]] = []
@@ -271,10 +272,10 @@ def ranges_of(sizes: Sequence[Mapping[str, Any]], constraints: Mapping[str, Mapp
 
 
 def check_ranges(image: Tensor, ranges: Ranges) -> Tensor:
-    """`image`, whose size is checked against the program's ranges.
+    """Checks the size of `image` against the program's ranges, and returns the image.
 
     Raises:
-        UsageError: the size is outside of them (C2A120).
+        UsageError: the size is out of range (C2A120).
     """
     inside = image.ndim == len(ranges) and all(
         low <= side and (high is None or side <= high) for side, (low, high) in zip(image.shape, ranges, strict=True)

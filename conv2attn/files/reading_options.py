@@ -1,4 +1,4 @@
-"""Options on reading files of weights, shared by all commands."""
+"""Options for reading files of weights, shared by all commands."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ GIB = 1 << 30
 @final
 @dataclass(frozen=True)
 class Reading:
-    """The options on files: architecture, its arguments as JSON, largest size in GiB, mean and deviation."""
+    """The options for files: architecture, its arguments as JSON, largest size in GiB, mean and deviation."""
 
     arch: str | None = None
     arch_args: str | None = None
@@ -36,7 +36,7 @@ class Reading:
         """These options as arguments of `load`.
 
         Raises:
-            UsageError: one of them cannot be read (C2A001, C2A006).
+            UsageError: an option cannot be parsed (C2A001, C2A006).
         """
         if not 0 < self.max_size < float("inf"):
             raise UsageError(
@@ -52,10 +52,10 @@ class Reading:
         return {"arch": self.arch, "arch_args": arguments or None, "max_size": size, "allow": self.allow}
 
     def normalisation(self) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
-        """The mean and the deviation of pixels that the user gives.
+        """The user's mean and deviation of pixels.
 
         Raises:
-            UsageError: one of them is not a list of numbers (C2A006).
+            UsageError: an option is not a list of numbers (C2A006).
         """
         return parse_numbers(self.mean, "--mean"), parse_numbers(self.std, "--std")
 
@@ -63,7 +63,7 @@ class Reading:
         """The network in a file, with the user's mean and deviation in its provenance.
 
         Args:
-            original: a network whose code serves a converted network of the same class, which no library builds.
+            original: a network whose code is used for a converted network of the same class, if no library builds it.
         """
         try:
             network = load(path, **self.options())
@@ -77,7 +77,7 @@ class Reading:
         return with_provenance(network, replace(source, mean=mean, std=std)) if source and mean and std else network
 
     def call(self, path: str, network: nn.Module, size: Sequence[int] | None) -> tuple[Arguments, str] | None:
-        """The inputs of a call of `network` in a file, and a description; None of a file of images or of one tensor.
+        """The inputs of a call of `network` in a file, and a description; None for a file of images or of one tensor.
 
         Raises:
             CheckpointError, UsageError: see `read_call`; or an option is about images (C2A004).
@@ -86,19 +86,20 @@ class Reading:
         on_images = {"--input-size": size, "--mean": self.mean, "--std": self.std}
         passed = [name for name, value in on_images.items() if value is not None]
         if call and passed:
-            sentence = f"{passed[0]} is about images, and {path} holds several inputs of a call"
-            raise UsageError("C2A004", sentence, "Leave it out: such inputs are used as they are.")
+            sentence = f"{passed[0]} is for images, but {path} has several inputs of a call"
+            raise UsageError("C2A004", sentence, "Leave it out: such inputs are used unchanged.")
         return call
 
     def images(
         self, path: str, network: nn.Module, asked: Sequence[int] | None, default: Sequence[int] | None = None
     ) -> tuple[Tensor, str]:
-        """The images in a file, prepared for `network`, in its dtype, and a description; pictures of the size `asked`,
-        or `default`.
+        """The images in a file, in the dtype of `network`, and a description; pictures get the size `asked`.
+
+        Without `asked`, pictures get the size `default`.
 
         Raises:
-            CheckpointError: see `read_images`; or they have numbers that are not finite (C2A303).
-            UsageError: they are used as they are, and not of the size that is `asked` for (C2A007).
+            CheckpointError: see `read_images`; or numbers are not finite (C2A303).
+            UsageError: arrays, which are never resized, do not have the size `asked` (C2A007).
         """
         mean, std = self.normalisation()
         images, described = read_images(path, network, size=asked or default, mean=mean, std=std)
@@ -106,7 +107,7 @@ class Reading:
             raise CheckpointError("C2A303", f"{path} holds numbers that are not finite", "Pass images.")
         if asked and tuple(images.shape[1:]) != tuple(asked):
             stored, wanted = ("x".join(map(str, sides)) for sides in (images.shape[1:], asked))
-            reason = f"{path} holds numbers {stored}, which are used as they are, and --input-size is {wanted}"
+            reason = f"{path} holds numbers {stored}, which are not resized, but --input-size is {wanted}"
             raise UsageError("C2A007", reason, "Leave out --input-size, or pass pictures, which are resized.")
         if not images.is_floating_point() and images.ndim < 3 and takes_ids(network):
             return images, described
@@ -118,7 +119,7 @@ def parse_numbers(text: str | None, option: str) -> tuple[float, ...] | None:
     """The numbers in a comma-separated text.
 
     Raises:
-        UsageError: a part is no finite number (C2A006).
+        UsageError: a part is not a finite number (C2A006).
     """
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""The architectures whose keys and shapes are those of a state dict: this project's, torchvision's and timm's."""
+"""Finds the architectures with the keys and shapes of a state dict: this project's, torchvision's and timm's."""
 
 import re
 import sys
@@ -30,9 +30,9 @@ MODEL_LIBRARIES: dict[str, tuple[str, Maker]] = {
     "timm": ("timm", timm_architecture),
 }
 DEFAULT_CLASSES = 1000
-"""The number of outputs with which the registries build; a file's own number takes its place."""
+"""The registries' default number of outputs, which a file's own number replaces."""
 MOST_DISCARDED = 8
-"""Parameters that a model may build and throw away, as EfficientNet does, before it counts as another model."""
+"""A model may build and discard up to this many parameters, as EfficientNet does, before it counts as another model."""
 
 
 SEARCHED: dict[tuple[str | None, frozenset[tuple[str, tuple[int, ...]]]], list[Architecture]] = {}
@@ -42,13 +42,13 @@ SEARCHED: dict[tuple[str | None, frozenset[tuple[str, tuple[int, ...]]]], list[A
 @final
 @dataclass(frozen=True)
 class Match:
-    """An architecture that a state dict fits.
+    """An architecture that fits a state dict.
 
     Args:
-        name: of the architecture.
-        build: makes the architecture, which may import its library.
-        state: the tensors by the names that it has for them.
-        read_as: what is assumed where keys and shapes alone speak for it.
+        name: name of the architecture.
+        build: builds the architecture, and may import its library.
+        state: the tensors by the architecture's names.
+        read_as: the assumptions, if only keys and shapes support it.
     """
 
     name: str
@@ -58,11 +58,11 @@ class Match:
 
 
 def matches_of(state: State, path: Path, name: str | None = None) -> tuple[list[Match], bool]:
-    """The architectures that a state dict fits, this project's before those of registries; whether all were tried.
+    """The architectures that fit a state dict, this project's before those of registries; and whether all were tried.
 
     Args:
         path: the file, whose name is a hint.
-        name: the only name that is asked for.
+        name: the only name to try.
     """
     for reading in prefix_readings(state):
         if plan := published.recognise_published(reading.tensors):
@@ -85,26 +85,26 @@ def own_match(plan: Any, build: Callable[[Any], nn.Module], state: State, read_a
 
 
 def registry_match(name: str, build: Callable[[], Architecture], state: State) -> Match:
-    """The match of a model of a registry."""
+    """The match of a registry's model."""
     return Match(name, build, state, f"architecture {name}")
 
 
 class OtherModel(Exception):
-    """More parameters were registered that the state dict does not have than a model throws away."""
+    """Raised if more parameters are missing in the state dict than a model discards."""
 
 
 def fitting_models(
     states: Sequence[Mapping[str, Tensor]], path: Path | None = None, name: str | None = None
 ) -> tuple[list[Architecture], bool]:
-    """Models of the installed registries that one of these state dicts fits, and whether all models were tried.
+    """Models of the installed registries that fit one of these state dicts, and whether all models were tried.
 
-    Those that the name of the file names are tried first; where they fit, no others are. The result of a whole search
-    is remembered.
+    Models in the name of the file are tried first; if they fit, no others are tried. The result of a complete search is
+    cached.
 
     Args:
         states: a state dict, and the same without the prefixes of its names.
         path: the file, whose name is a hint.
-        name: the only name that is asked for.
+        name: the only name to try.
     """
     models = [model for registry in installed_registries() for model in models_of(registry) if name in (None, model[1])]
     if path is not None and name is None:
@@ -118,7 +118,7 @@ def fitting_models(
 
 
 def models_of_class(kind: type[nn.Module], state: Mapping[str, Tensor]) -> list[Architecture]:
-    """Models of the registry that a class comes from, which have these names and shapes."""
+    """Models with these names and shapes in the registry of a class."""
     library = kind.__module__.partition(".")[0]
     if library not in MODEL_LIBRARIES:
         return []
@@ -130,14 +130,14 @@ def models_of_class(kind: type[nn.Module], state: Mapping[str, Tensor]) -> list[
 
 
 def models_of(registry: str, **selection: Any) -> list[tuple[Maker, str]]:
-    """The names of the models of a registry, each with what makes its architecture."""
+    """The names of a registry's models, each with a function that builds its architecture."""
     module, maker = MODEL_LIBRARIES[registry]
     names = optional(module).list_models(**selection)
     return [(maker, name) for name in names if "quantized" not in name]
 
 
 def models_that_fit(models: Iterable[tuple[Maker, str]], states: Sequence[Mapping[str, Tensor]]) -> list[Architecture]:
-    """The models that one of the state dicts fits; warnings of their libraries are not shown."""
+    """The models that fit one of the state dicts; warnings of their libraries are suppressed."""
     with warnings.catch_warnings(action="ignore"):
         return [fit for maker, name in models if (fit := fitting_architecture(maker(name, {}), states))]
 
@@ -155,7 +155,7 @@ def installed_registries() -> list[str]:
 
 
 def fitting_architecture(architecture: Architecture, states: Sequence[Mapping[str, Tensor]]) -> Architecture | None:
-    """The architecture, with the number of classes of the tensors where it is another; None if no state fits it."""
+    """The architecture, with the tensors' number of classes if it differs; None if no state fits."""
     shapes = shapes_on_meta(architecture, states[0])
     if shapes is None:
         return None
@@ -171,7 +171,7 @@ def fitting_architecture(architecture: Architecture, states: Sequence[Mapping[st
 
 
 def shapes_on_meta(architecture: Architecture, tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]] | None:
-    """The names and shapes of an architecture; None as soon as parameters show that they are not those of `tensors`."""
+    """The names and shapes of an architecture; None as soon as parameters do not fit `tensors`."""
     shapes = {(key.rpartition(".")[2], tuple(tensor.shape)) for key, tensor in tensors.items()}
     patterns = shapes | {(name, (DEFAULT_CLASSES, *shape[1:])) for name, shape in shapes if shape}
     unexpected = list[str]()
@@ -200,7 +200,7 @@ def shapes_on_meta(architecture: Architecture, tensors: Mapping[str, Tensor]) ->
 
 
 def hinted_names(names: Iterable[str], path: Path) -> list[str]:
-    """The architectures whose names, the longest ones, are in the name of the file; only its library's if it names one.
+    """The architectures with the longest names contained in the file's name; only its library's if it names one.
 
     >>> hinted_names(["resnet50", "timm:resnetblur50"], Path("resnetblur50-ra2.pth"))
     ['timm:resnetblur50']

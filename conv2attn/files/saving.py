@@ -1,4 +1,4 @@
-"""A converted network in one file of tensors and plain data, and back, bit for bit."""
+"""Saves a converted network in one file of tensors and plain data, and checks that it loads bit for bit."""
 
 import contextlib
 import json
@@ -58,8 +58,8 @@ def save(
 
     From .pt and .safetensors `conv2attn.load` rebuilds it bit for bit; .pt2 and .onnx run without this project.
 
-    A network whose class is none of this project's, torchvision's, timm's or transformers' is rebuilt by
-    `load(path, model=...)` only: a file holds tensors and plain data, never code.
+    A network whose class is not from this project, torchvision, timm or transformers can only be rebuilt by `load(path,
+    model=...)`, since a file has tensors and plain data, never code.
 
     Args:
         network: an attention layer, or a network with attention layers in it.
@@ -67,13 +67,13 @@ def save(
             for torch.export, .onnx for ONNX.
         force: overwrite an existing file.
         refuted: mark the file as one whose certificate was refuted.
-        example_input: of .pt2 and .onnx: a tensor (batch, channels, *sides), or (channels, *sides), of whose size
-            images are traced; the architecture's own by default.
-        engine, notes: of .pt2 and .onnx; see `exporting.export`.
+        example_input: for .pt2 and .onnx: a tensor (batch, channels, *sides), or (channels, *sides), the size of traced
+            images; by default the architecture's own.
+        engine, notes: for .pt2 and .onnx; see `exporting.export`.
     Raises:
-        UsageError: it is no network (C2A006), or an option is given that a file of this suffix does not take (C2A004).
-        CheckpointError: the file exists (C2A305), the suffix is none of these (C2A308), or the network is not what
-            would be rebuilt from one (C2A306), or the exported program does not compute it (C2A309).
+        UsageError: `network` is not a network (C2A006), or an option does not apply to this suffix (C2A004).
+        CheckpointError: the file exists (C2A305), the suffix is none of these (C2A308), the rebuilt network would
+            differ (C2A306), or the exported program does not compute it (C2A309).
     Examples:
         >>> import conv2attn, tempfile, torch
         >>> layer, image = conv2attn.convert(torch.nn.Conv2d(3, 4, 3)), torch.randn(1, 3, 6, 7)
@@ -107,7 +107,7 @@ def save(
 
 
 def check_network_suffix(path: Path) -> None:
-    """Refuses a name under which nothing known is written (C2A308)."""
+    """Refuses a name with an unknown suffix (C2A308)."""
     if path.suffix not in NETWORK_SUFFIXES:
         reason = f"{path} ends in {path.suffix!r}" if path.suffix else f"{path} has no suffix"
         raise CheckpointError("C2A308", reason, f"Name it with one of {', '.join(NETWORK_SUFFIXES)}.")
@@ -125,10 +125,10 @@ def write_network(path: Path, suffix: str, plan: SavedPlan, state: Mapping[str, 
 
 
 def plan_to_save(network: nn.Module, refuted: bool = False) -> SavedPlan:
-    """The plan of `network` that a file needs beside its tensors.
+    """The plan of `network`, stored with its tensors.
 
     Raises:
-        CheckpointError: it has no attention layers, and is of no class of this project (C2A306).
+        CheckpointError: the network has no attention layers and no class of this project (C2A306).
     """
     layers = {name: each for name, each in attention_layers(network).items() if CHILD not in name.split(".")}
     owners = {name: each for name, each in network.named_modules() if isinstance(each, AttendingCalls)}
@@ -139,7 +139,7 @@ def plan_to_save(network: nn.Module, refuted: bool = False) -> SavedPlan:
     if not layers and not calls and not distilled and getattr(network, "plan", None) is None:
         raise CheckpointError(
             "C2A306",
-            f"{type(network).__name__} has no attention layers, and is not known here",
+            f"{type(network).__name__} has no attention layers, and is unknown to conv2attn",
             IN_PYTHON,
         )
     names: dict[int, list[str]] = {}
@@ -160,7 +160,7 @@ def plan_to_save(network: nn.Module, refuted: bool = False) -> SavedPlan:
 
 
 def rebuilding_architecture(plan: SavedPlan, network: nn.Module, state: Mapping[str, Tensor]) -> Foreign:
-    """The architecture of a library that rebuilds `network`: the one recorded, or one whose weights have its shapes."""
+    """The library architecture that rebuilds `network`: the recorded one, or one with the same shapes."""
     recorded: Any = plan.architecture
     options = [recorded] if recorded.built_by_library else []
     if not recorded.name:
@@ -171,7 +171,7 @@ def rebuilding_architecture(plan: SavedPlan, network: nn.Module, state: Mapping[
 
 
 def configured(network: Any, kind: str) -> list[Foreign]:
-    """How transformers builds a network of one of its classes: from its configuration."""
+    """The record of a network that transformers builds from its configuration."""
     if not kind.startswith("transformers.") or not hasattr(network, "config"):
         return []
     config = json.loads(network.config.to_json_string(use_diff=False))
@@ -180,7 +180,7 @@ def configured(network: Any, kind: str) -> list[Foreign]:
 
 
 def architecture_of(network: nn.Module) -> Any:
-    """The plan of a network of this project, how another was built as far as that is known, or None for a layer."""
+    """The plan of a network of this project, the builder of another if known, or None for a layer."""
     plan = getattr(network, "plan", None)
     if any(isinstance(plan, plans) for plans, _ in ARCHITECTURES.values()):
         return plan
@@ -195,10 +195,10 @@ def architecture_of(network: nn.Module) -> Any:
 
 
 def check_rebuilds(network: nn.Module, path: Path) -> None:
-    """Reads a file back and compares it with `network`, and the network rebuilt from it where no code is needed.
+    """Reads a file back and compares it with `network`; also the rebuilt network, if that needs no code.
 
     Raises:
-        CheckpointError: it is another network (C2A306).
+        CheckpointError: the file has another network (C2A306).
     """
     saved = recognise_plan(contents_of(path))
     assert saved is not None
@@ -208,7 +208,7 @@ def check_rebuilds(network: nn.Module, path: Path) -> None:
     if not difference and (not isinstance(plan.architecture, Foreign) or plan.architecture.built_by_library):
         difference = rebuilt_difference(network, plan, tensors)
     if difference:
-        reason = f"a file does not hold all of {type(network).__name__}: {difference}"
+        reason = f"a file cannot store all of {type(network).__name__}: {difference}"
         raise CheckpointError("C2A306", reason, IN_PYTHON)
 
 
@@ -219,10 +219,10 @@ def rebuilt_difference(network: nn.Module, plan: SavedPlan, tensors: Mapping[str
             rebuilt = rebuild(plan, tensors)
     except CheckpointError as error:
         return f"it has changed since it was built: {error.found}"
-    for name, module in rebuilt.named_modules():  # a file holds no modes
+    for name, module in rebuilt.named_modules():  # a file does not store modes
         with contextlib.suppress(AttributeError):
             module.training = network.get_submodule(name).training
-    if (ours := configuration_of(network)) and ours == configuration_of(rebuilt):  # of transformers: it says the same
+    if (ours := configuration_of(network)) and ours == configuration_of(rebuilt):  # equal configurations
         shared = {id(rebuilt.config): network.config}
         for module in rebuilt.modules():
             vars(module).update({key: shared[id(each)] for key, each in vars(module).items() if id(each) in shared})
@@ -231,7 +231,7 @@ def rebuilt_difference(network: nn.Module, plan: SavedPlan, tensors: Mapping[str
     walk = Lockstep(here, rebuilt, numbers=False)
     if walk.difference:
         return walk.difference
-    pairs = list(walk.layers)  # what is computed by a layer of this project stands in its line
+    pairs = list(walk.layers)  # settings of this project's layers are in their lines
     for name, (before, calls) in walk.calls.items():
         pairs += [(name, *pair) for pair in zip(before.layers if before else (), calls.layers, strict=True)]
     lines = ((name, *map(line_of, pair)) for name, *pair in pairs)
@@ -239,7 +239,7 @@ def rebuilt_difference(network: nn.Module, plan: SavedPlan, tensors: Mapping[str
 
 
 def configuration_of(network: Any) -> dict[str, Any]:
-    """The configuration of a network of transformers without what it notes; empty for others."""
+    """The configuration of a transformers network without its bookkeeping; empty for other networks."""
     if not hasattr(getattr(network, "config", None), "to_json_string"):
         return {}
     entries = json.loads(network.config.to_json_string(use_diff=False))
@@ -247,5 +247,5 @@ def configuration_of(network: Any) -> dict[str, Any]:
 
 
 def line_of(layer: nn.Module) -> str:
-    """A layer in a line, with its class."""
+    """A layer in one line, with its class."""
     return f"{type(layer).__name__}({layer.extra_repr()})"

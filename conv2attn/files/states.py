@@ -1,4 +1,4 @@
-"""State dicts as people store them, and into a network: every key and every shape accounted for, numbers as stored."""
+"""Finds state dicts in files and loads them into networks: every key and shape counts, numbers are kept as stored."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ DEEPEST = 4
 
 
 class Record:
-    """An empty placeholder for objects that training scripts store beside weights."""
+    """An empty placeholder for other objects that training scripts store with weights."""
 
     def __init__(self, *_: Any) -> None:
         pass
@@ -45,7 +45,7 @@ class Record:
 class State:
     """The tensors of a state dict by name, and one sentence per assumption made to find them.
 
-    `metadata` is what torch stores beside them: by the name of each module, the version of its class.
+    `metadata` is torch's record of class versions, by the name of each module.
     """
 
     tensors: dict[str, Tensor]
@@ -96,7 +96,7 @@ def state_in(content: Mapping[Any, Any]) -> State | None:
 
 
 def holds_tensors(value: Any) -> bool:
-    """Whether `value` is a dict with a tensor in it, or in a dict under a key of `WRAPPERS`."""
+    """Whether `value` is a dict that contains a tensor, directly or in a dict under a key of `WRAPPERS`."""
     if not isinstance(value, Mapping):
         return False
     return any(isinstance(each, Tensor) for each in value.values()) or any(
@@ -114,7 +114,7 @@ def is_plain_value(value: Any, *kinds: type) -> bool:
 
 
 def prefix_readings(state: State) -> Iterator[State]:
-    """The state, and then without the first part of all names, as long as they share it.
+    """The state, then the state without the first part of all names, repeatedly while they share it.
 
     >>> [list(each.tensors) for each in prefix_readings(State({"module.net.bias": torch.zeros(2)}))]
     [['module.net.bias'], ['net.bias'], ['bias']]
@@ -141,7 +141,7 @@ class Misfit:
 
     @property
     def fits(self) -> bool:
-        """Whether nothing is missing but counters of batches, which only training reads."""
+        """Whether only counters of batches are missing, which only training reads."""
         return not (self.unexpected or self.shapes or any(not key.endswith(COUNTER) for key in self.missing))
 
     @property
@@ -178,11 +178,10 @@ def misfit_of(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Ten
 
 
 def fill_network(network: nn.Module, state: State, path: str, name: str) -> tuple[str, ...]:
-    """Copies the tensors into the network, each in the dtype of the file; returns the assumptions.
+    """Copies the tensors into the network, in the dtype of the file; returns the assumptions.
 
-    Tied parameters stay tied. Buffers that the file does not have take the dtype of the weights, if they have one;
-    counters of batches keep that of the network.
-    Versions of modules that the file does not have are those of the network.
+    Tied parameters stay tied. Buffers that are missing in the file get the common dtype of the weights, if there is
+    one; counters of batches keep the network's. Missing versions of modules are those of the network.
 
     Raises:
         CheckpointError: names or shapes differ, or a module of the network refuses them (C2A304), or a weight has
@@ -199,7 +198,7 @@ def fill_network(network: nn.Module, state: State, path: str, name: str) -> tupl
         if own_state[key].is_floating_point() != tensor.is_floating_point() or tensor.is_complex():
             raise CheckpointError(
                 "C2A303",
-                f"{path}: {key!r} is {tensor.dtype}, where {name} has {own_state[key].dtype}",
+                f"{path}: {key!r} is {tensor.dtype}, but {name} has {own_state[key].dtype}",
                 "Convert it to that dtype, and save it again.",
             )
     dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
@@ -223,7 +222,7 @@ def fill_network(network: nn.Module, state: State, path: str, name: str) -> tupl
 
 
 def with_own_classes(base: Architecture, difference: Misfit) -> Architecture | None:
-    """The architecture with the file's number of outputs; None where more than that differs, or nothing does."""
+    """The architecture with the file's number of outputs; None if more than that differs, or nothing."""
     if difference.unexpected or any(not key.endswith(COUNTER) for key in difference.missing):
         return None
     if any(len(file) != len(own) for _, file, own in difference.shapes):
@@ -238,7 +237,7 @@ def fill_by_transformers(
 ) -> tuple[nn.Module, tuple[str, ...]]:
     """A network of the same class and configuration with these weights, and what was assumed.
 
-    A missing pooler keeps fresh weights, which is said: no attention and no convolution comes after it.
+    A missing pooler keeps fresh weights, which is reported; no attention and no convolution comes after it.
 
     Raises:
         CheckpointError: weights are missing, left over, or of another shape (C2A304).

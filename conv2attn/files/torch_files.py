@@ -1,4 +1,4 @@
-"""The tensors and plain values of a file, read without executing anything in it."""
+"""Reads the tensors and plain values of a file without executing anything in it."""
 
 import re
 import warnings
@@ -18,7 +18,7 @@ from conv2attn.files.kinds import LARGEST_FILE, inspect, open_file
 
 
 def read_dict(path: str | PathLike[str], limit: int = LARGEST_FILE) -> dict[Any, Any]:
-    """Reads a file of `torch.save`: a dict of tensors and plain values, every byte checked that can be.
+    """Reads a file of `torch.save`: a dict of tensors and plain values, with its checksums verified.
 
     `torch.load(weights_only=True)` alone executes nothing, but it does not compare the checksums that `torch.save`
     writes; here they are compared first. Files in the format before torch 1.6 have none.
@@ -27,8 +27,8 @@ def read_dict(path: str | PathLike[str], limit: int = LARGEST_FILE) -> dict[Any,
         path: a regular file.
         limit: the most bytes that are read.
     Raises:
-        CheckpointError: C2A301 where there is no such file, C2A302 where it is damaged, C2A303 where it holds
-            something else or lies about its size, C2A307 where it is larger than `limit`.
+        CheckpointError: the file is missing (C2A301), damaged (C2A302), has other contents or misstates its size
+            (C2A303), or is larger than `limit` (C2A307).
     """
     path = Path(path)
     with open_file(path) as file:
@@ -51,8 +51,8 @@ def unpickle_dict(path: Path, file: IO[bytes]) -> dict[Any, Any]:
 
 
 def plain_load(file: IO[bytes]) -> Any:
-    """What `torch.load(weights_only=True)` makes of a file, on the CPU."""
-    # Versions of torch warn of different kinds of tensors; which of them are refused is decided by this project.
+    """The result of `torch.load(weights_only=True)` for a file, on the CPU."""
+    # Versions of torch warn of different kinds of tensors; this project decides itself which are refused.
     with warnings.catch_warnings(action="ignore"):
         return torch.load(file, map_location="cpu", weights_only=True)
 
@@ -80,9 +80,9 @@ def content_of(path: Path, file: IO[bytes]) -> Any:
 
 
 def check_tensors(path: Path, content: object, budget: Budget) -> None:
-    """Refuses tensors that are not plain dense tensors within their storage (C2A303), or that share more than it has.
+    """Refuses tensors that are not plain, dense and within their storage (C2A303).
 
-    A pickle can make a tensor without a storage in the file, so storages draw from the budget before they are read.
+    A pickle can create a tensor without a storage in the file, so storages draw from the budget before they are read.
     """
     for name, tensor in tensors_within(content):
         plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
@@ -103,7 +103,7 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of a safetensors file by name, and its metadata. The format has no checksum.
 
     Raises:
-        CheckpointError: it is truncated, or its header does not fit its bytes (C2A302).
+        CheckpointError: the file is truncated, or its header does not fit its bytes (C2A302).
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -114,7 +114,7 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def tensors_within(content: object) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor at any depth, with the keys that lead to it; a container that holds itself is visited once."""
+    """Every tensor at any depth, with the keys that lead to it; a container that contains itself is visited once."""
     waiting, visited = [("", content)], set[int]()
     while waiting:
         name, value = waiting.pop()

@@ -1,1 +1,1 @@
-"""Training of the paper's networks, and the page on which attention is explored."""
+"""Training of the paper's networks, and the page that shows attention."""

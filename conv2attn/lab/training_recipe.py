@@ -15,7 +15,7 @@ OF_CLASSIFIERS = (
 """The settings of a fresh attention classifier."""
 NETWORK_KINDS = ("quadratic", "generalised", "learned", "resnet")
 CONFIGURATION = "configuration.json"
-"""The file of a run that holds its recipe."""
+"""The file with a run's recipe."""
 OF_NETWORK, OF_DATA, OF_OPTIMISATION = "Network", "Data", "Optimisation"
 
 
@@ -38,7 +38,7 @@ def setting(
 @final
 @dataclass(frozen=True)
 class TrainingRecipe:
-    """A training run, but for the place where it runs. `kind` is that of a fresh network; see each field.
+    """All settings of a training run except its device and folder. `kind` is that of a fresh network; see each field.
 
     Raises:
         UsageError: a value out of range (C2A001), none of the choices (C2A002), or an architecture without
@@ -82,7 +82,7 @@ class TrainingRecipe:
     )
     initialisation: str = setting(
         "paper",
-        "How positions of heads are drawn: as the paper says, or wider and less alike, as the authors' code does.",
+        "How positions of heads are drawn: as in the paper, or with larger deviations, as in the authors' code.",
         OF_NETWORK,
         choices=("paper", "code"),
     )
@@ -134,7 +134,7 @@ class TrainingRecipe:
     test_images: int | None = setting(None, "Evaluate only on this many test images, the first ones.", OF_DATA, least=1)
     start: str | None = setting(None, "File with a network to start from, instead of random weights.", OF_NETWORK)
     parent: str | None = setting(
-        None, "Digest of the network in that file, by which the run that it comes from is found.", OF_NETWORK
+        None, "Digest of the network in that file, which identifies the run that it comes from.", OF_NETWORK
     )
     arch: str | None = setting(
         None,
@@ -144,10 +144,12 @@ class TrainingRecipe:
     arch_args: str | None = setting(None, "Arguments for building it: '{\"num_classes\": 10}'.", OF_NETWORK)
     only: tuple[str, ...] = setting(
         (),
-        "Make convolutions whose name matches attention, which reads content that begins at nothing; repeatable.",
+        "Make convolutions whose name matches attention, which reads content with initial score 0; repeatable.",
         default_in_words="none, without --skip",
     )
-    skip: tuple[str, ...] = setting((), "Make all others attention, and leave convolutions of such a name; repeatable.")
+    skip: tuple[str, ...] = setting(
+        (), "Make all others attention, except convolutions whose name matches; repeatable."
+    )
     alpha: float = setting(2.0, "Sharpness of the heads of converted layers.")
     seed: int = setting(0, "Seed of all random numbers.", "What to run on", least=0, below=2**63)
 
@@ -167,15 +169,15 @@ class TrainingRecipe:
             raise UsageError("C2A001", reason, "Pass a positive finite number.")
         ScoreTerms.of(self.terms)
         if (self.arch or self.arch_args) and not self.start:
-            reason = "an architecture is named, and no file to start from"
+            reason = "an architecture is named, but no file to start from"
             raise UsageError("C2A004", reason, "Name the file with --start, or leave out --arch and --arch-args.")
         if self.milestones and (list(self.milestones) != sorted(set(self.milestones)) or self.milestones[0] < 1):
-            reason = f"milestones={self.milestones} are not epochs from 1 on in rising order"
+            reason = f"milestones={self.milestones} are not increasing epochs from 1"
             raise UsageError("C2A001", reason, "Write the epochs in rising order, such as 80,150,250.")
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """The settings that change nothing beside the others.
+        """The settings without effect, given the others.
 
         >>> TrainingRecipe("resnet").unused[:3], TrainingRecipe("learned").unused
         (('heads', 'layers', 'hidden'), ('alpha',))
@@ -199,25 +201,25 @@ class TrainingRecipe:
 
     @classmethod
     def from_dict(cls, content: Any) -> Self:
-        """The recipe that `to_dict` wrote.
+        """The recipe from `to_dict`.
 
         Raises:
-            UsageError: it is not that of one (C2A302).
+            UsageError: the content is not that of a recipe (C2A302).
         """
         names = {field.name for field in fields(cls)}
         if not isinstance(content, dict) or not {"kind", "milestones"} <= content.keys() <= names:
-            raise UsageError("C2A302", "the configuration of the run is not whole", "Start a new run.")
+            raise UsageError("C2A302", "the configuration of the run is incomplete", "Start a new run.")
         values: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in content.items()}
         try:
             return cls(**values)
         except TypeError as error:
             raise UsageError(
-                "C2A302", f"the configuration of the run is not whole ({error})", "Start a new run."
+                "C2A302", f"the configuration of the run is incomplete ({error})", "Start a new run."
             ) from error
 
 
 def check_new_run(folder: Path) -> None:
-    """Refuses the folder of a new run that holds more than a configuration (C2A305)."""
+    """Refuses a folder for a new run that has more than a configuration (C2A305)."""
     if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - {CONFIGURATION}):
         remedy = "Choose another folder, or continue it: conv2attn train --resume FOLDER."
         raise CheckpointError("C2A305", f"{folder} exists", remedy)
@@ -246,10 +248,10 @@ def learning_rate(recipe: TrainingRecipe, step: int, steps: int) -> float:
 
 
 def authors_rate(recipe: TrainingRecipe, step: int, steps: int) -> float:
-    """The rate of the authors' code: that of the first step of an epoch, to its end.
+    """The rate of the authors' code: the rate of an epoch's first step, for the whole epoch.
 
-    It counts one step an epoch more than there are (`images // batch + 1`), so it does not end at 0; and it begins at
-    0, so the first epoch trains nothing.
+    It counts one step too many per epoch (`images // batch + 1`), so it does not end at 0; and it begins at 0, so the
+    first epoch has no effect.
 
     >>> recipe = TrainingRecipe("quadratic", schedule="authors", epochs=4, warm_up=0.5)
     >>> [round(authors_rate(recipe, step, 8), 4) for step in range(8)]

@@ -1,4 +1,4 @@
-"""A picture of a certificate: measured error beside its bound, layer by layer."""
+"""A picture of a certificate: measured error and bound, layer by layer."""
 
 import math
 from typing import TYPE_CHECKING
@@ -54,7 +54,7 @@ def draw_certificate(certificate: Certificate) -> "Figure":
     panel.set_yticklabels(names, fontsize=7)
     panel.set_xlabel("difference between the two layers' outputs")
     panel.grid(axis="x", lw=0.3)
-    if any(row.max_error == 0 for row in rows):  # a logarithmic axis has no 0: it stands apart, behind a line
+    if any(row.max_error == 0 for row in rows):  # a logarithmic axis has no 0, so 0 is separated by a line
         panel.axvline(3 * least, color="black", lw=0.6, ls="dotted")
         panel.set_xticks([least, *(each for each in panel.get_xticks() if 3 * least < each <= panel.get_xlim()[1])])
         panel.set_xticklabels(["0", *(f"$10^{{{round(math.log10(each))}}}$" for each in panel.get_xticks()[1:])])

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 SHOWN_SHARE = 0.9
 """Share of a head's attention to pixels that its panel shows, in a square around displacement 0."""
 LEAST = 3
-"""Displacements that a panel shows at least to each side of 0."""
+"""Least number of displacements to each side of 0 in a panel."""
 
 
 def draw_facts(report: HeadsReport, kernel_size: int = 3) -> "Figure":
-    """Attention by displacement, a row a layer and a column a head, all on one scale, with the kernel's box.
+    """Draws attention by displacement, one row per layer, one column per head, on one scale, with the kernel's box.
 
     A cross marks the query, displacement (0, 0). All panels show the same square, in which each head has 90 % of its
-    attention to pixels. Colours follow the root of the share, so that weak heads are seen and look weaker than strong
-    ones. The title has the head's number, its kind, and the most that one displacement has, over all queries.
+    attention to pixels. Colours follow the root of the share, so that weak heads are visible, but weaker than strong
+    ones. The title has the head's number, its kind, and the largest share of one displacement, over all queries.
     """
     layers = [layer for layer in report.layers if layer.mass is not None]
     columns = max(len(layer.heads) for layer in layers)
@@ -83,7 +83,7 @@ def ticks(half: float) -> list[float]:
 
 
 def reach_of(plane: NDArray[np.float64]) -> int:
-    """How far from displacement 0 the smallest square is that holds 90 % of the sum of a plane."""
+    """The half side of the smallest square around displacement 0 with 90 % of the sum of a plane."""
     farthest, total = max(side // 2 for side in plane.shape), plane.sum()
     reaches = range(min(LEAST, farthest), farthest + 1)
     return next((each for each in reaches if cropped(plane, each).sum() >= SHOWN_SHARE * total), farthest)
@@ -96,7 +96,7 @@ def cropped(plane: NDArray[np.float64], reach: int) -> NDArray[np.float64]:
 
 
 def draw_curves(reports: Sequence[HeadsReport]) -> "Figure":
-    """The facts of the table that have a curve, over the layers; of several reports the later ones are fainter."""
+    """The facts of the table that have a curve, over the layers; with several reports, later ones are fainter."""
     figure: Figure = optional("matplotlib.figure").Figure(figsize=(7, 4.2), layout="constrained")
     panel = figure.subplots()
     for place, report in enumerate(reports):

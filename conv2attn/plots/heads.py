@@ -1,4 +1,4 @@
-"""Pictures of attention, as in Figs. 3 to 6 of the paper: a row a layer, a column a head; and their files."""
+"""Pictures of attention, as in Figs. 3 to 6 of the paper: one row per layer, one column per head; and their files."""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CIRCLES = {0.5: "solid", 0.9: "dotted"}
 """Shares of a Gaussian head within its circles, as in the paper's Figs. 3 and 4."""
-LETTERS = 12  # of a title, in an inch
+LETTERS = 12  # letters of a title per inch
 INCHES, MARGIN = 1.2, 0.7
 BESIDE_CENTERS = 2
 """Pixels that a panel of quadratic heads shows beyond the pixel of the farthest centre of its layer."""
@@ -37,10 +37,10 @@ class HeadsAround:
     """Draws the attention of each head of one layer, seen from the query in the middle of the grid.
 
     Args:
-        name: of the layer.
+        name: name of the layer.
         attention: (heads, *sides of the keys), the mean over the images.
-        query: where among the keys the query sits.
-        centers, alpha: of quadratic heads, (heads, axes) relative to the query and (heads).
+        query: the position of the query among the keys.
+        centers, alpha: for quadratic heads: (heads, axes) relative to the query, and (heads).
     """
 
     name: str
@@ -51,10 +51,10 @@ class HeadsAround:
 
 
 def heads_around(name: str, attention: object, grid: Sides | None, extra_tokens: int = 0) -> HeadsAround:
-    """The attention of a layer or an array, as check_span takes it, at the query in the middle of the grid.
+    """The attention of a layer or an array, as for check_span, at the query in the middle of the grid.
 
     Raises:
-        UsageError: not attention (C2A502), or tokens that are not those of the grid (C2A503).
+        UsageError: the value is not attention (C2A502), or its tokens do not fit the grid (C2A503).
     """
     rows = rows_of(name, attention, grid, 2 if grid is None else len(grid), extra_tokens)
     middle = tuple(side // 2 for side in rows.grid.queries)
@@ -78,11 +78,11 @@ def radius(alpha: float, share: float) -> float:
 
 
 def draw_heads(layers: Sequence[HeadsAround], inputs: str = "") -> "Figure":
-    """A panel for each layer (row) and head (column), white for no attention and black for the most in that panel.
+    """Draws a panel per layer (row) and head (column), white for no attention and black for the most in that panel.
 
-    Axes are offsets (key - query) in pixels; a cross marks the query. A line is drawn as a strip; of a volume, the sum
-    over its first axis. Quadratic heads of a plane or volume carry their centre and its circles. Below stands what
-    the network ran on, in words.
+    Axes are offsets (key - query) in pixels; a cross marks the query. A line is drawn as a strip, a volume as the sum
+    over its first axis. Quadratic heads of a plane or volume have their centre and circles drawn. The text below
+    describes the network's inputs.
     """
     columns = max(len(layer.attention) for layer in layers)
     size = (MARGIN + INCHES * columns, MARGIN + (INCHES + 0.2) * len(layers))
@@ -99,18 +99,18 @@ def draw_heads(layers: Sequence[HeadsAround], inputs: str = "") -> "Figure":
 
 
 def say_inputs(figure: "Figure", inputs: str) -> None:
-    """Writes below a figure what its network ran on; nothing where that is not known."""
+    """Writes the network's inputs below a figure; nothing if unknown."""
     if inputs:
         figure.supxlabel(fill(f"inputs: {inputs}", int(2 * LETTERS * figure.get_figwidth())), fontsize=5)
 
 
 def reach_of_centers(layer: HeadsAround) -> float:
-    """How far from the query the panels of a layer show: all of the grid, where its heads have no centres."""
+    """The distance from the query that the panels of a layer show; the whole grid if heads have no centres."""
     if layer.centers is None or layer.alpha is None or layer.attention.ndim == 2:
         return math.inf
     centers = np.abs(layer.centers[:, -2:]).max(1)
     wide = [radius(alpha, max(CIRCLES)) if alpha > 0 else math.inf for alpha in layer.alpha]
-    # A centre that training moved by a fraction of a pixel is still the tap beside it.
+    # A centre moved by training by a fraction of a pixel still counts as the nearest tap.
     return float(np.maximum(np.rint(centers) + BESIDE_CENTERS, centers + wide).max()) + 0.5
 
 
@@ -142,10 +142,10 @@ def draw_head(panel: "Axes", layer: HeadsAround, head: int) -> None:
 
 
 def write(figure: "Figure", path: str | Path, force: bool = False) -> None:
-    """Writes the figure whole or not at all, in the format that the suffix names.
+    """Writes the figure whole or not at all, in the format of its suffix.
 
     Raises:
-        CheckpointError: it exists and `force` is false (C2A305), or cannot be written (C2A301).
+        CheckpointError: the file exists and `force` is false (C2A305), or cannot be written (C2A301).
     """
     buffer = BytesIO()
     figure.savefig(buffer, format=Path(path).suffix.lower().removeprefix("."), dpi=150)

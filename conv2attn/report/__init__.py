@@ -1,4 +1,4 @@
-"""Reports: a result gives its content as a `Document`, and this package alone renders it."""
+"""Reports: a result provides its content as a `Document`, and only this package renders it."""
 
 from conv2attn.report.document_parts import (
     Cell,

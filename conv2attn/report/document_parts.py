@@ -1,4 +1,4 @@
-"""The parts and words of a report, before it is text, Markdown, HTML, LaTeX or CSV."""
+"""The parts and words of a report, before it is rendered as text, Markdown, HTML, LaTeX or CSV."""
 
 import math
 import re
@@ -13,7 +13,7 @@ Cell = str | int | float | Verdict | Strength | None
 
 
 def show(cell: Cell) -> str:
-    """A cell as text: two significant digits of a float, thousands apart, "-" for nothing.
+    """A cell as text: two significant digits of a float, separated thousands, "-" for None.
 
     >>> show(1234567), show(0.0), show(1.6789e-06), show(128.0), show(None), show(Verdict.HOLDS)
     ('1,234,567', '0', '1.7e-06', '128', '-', 'holds')
@@ -79,7 +79,7 @@ class Table:
         return Table(tuple(self.columns[place] for place in columns_left), rows, self.spare)
 
     def right(self, place: int) -> bool:
-        """Whether a column is of numbers, which are flush right."""
+        """Whether a column has numbers, which are aligned right."""
         cells = [row[place] for row in self.rows]
         return any(isinstance(cell, int | float) or (isinstance(cell, str) and cell.endswith("%")) for cell in cells)
 
@@ -95,7 +95,7 @@ class Notes:
 @final
 @dataclass(frozen=True)
 class Verbatim:
-    """Preformatted lines: pictures of characters, and commands to type."""
+    """Preformatted lines: character pictures, and commands to type."""
 
     lines: tuple[str, ...]
 
@@ -106,9 +106,9 @@ DocumentPart = Table | Notes | Verbatim
 @final
 @dataclass(frozen=True)
 class Document:
-    """The answer, whose first line begins with the verdict where there is one, and the parts that say more.
+    """The answer, whose first line begins with the verdict if there is one, and the detailed parts.
 
-    `all_columns` is how one asks for columns that a narrow terminal leaves out.
+    `all_columns` names the option for columns that a narrow terminal leaves out.
     """
 
     answer: tuple[str, ...]
@@ -132,7 +132,7 @@ VERBOSE = re.compile(r"(?<![\w-])-v\b")
 
 
 def for_python(document: Document) -> Document:
-    """A document as Python prints it: options of the command line are arguments; a command to type stays as it is."""
+    """A document for Python: options of the command line become arguments; commands to type are unchanged."""
 
     def said(line: str) -> str:
         if "conv2attn " in line:

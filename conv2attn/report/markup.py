@@ -94,12 +94,12 @@ def to_page(document: Document) -> str:
 
 
 def latex_escape(text: str) -> str:
-    """`text` as LaTeX prints it."""
+    """`text` escaped for LaTeX."""
     return "".join(LATEX.get(sign, sign) for sign in text)
 
 
 def to_latex(document: Document) -> str:
-    """A tabular for each table, with the rules of the package booktabs; the answer stands above as a comment."""
+    """A tabular for each table, with the rules of the package booktabs; the answer is a comment above."""
     lines = [f"% {line}" for line in document.answer]
     for table in (each for each in document.tables if each.rows):
         places = "".join("r" if table.right(place) else "l" for place in range(len(table.columns)))

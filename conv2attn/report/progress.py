@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress(enabled: bool = True) -> Iterator[Callable[[int, int, str], None]]:
-    """A function to call before each layer or step with its number from 1, the number of all, and a name."""
+    """A function to call before each layer or step, with its number from 1, the total, and a name."""
     if not (enabled and sys.stderr.isatty()):
         yield lambda number, count, name: None
         return

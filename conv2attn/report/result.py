@@ -18,12 +18,12 @@ from conv2attn.verdicts import Verdict
 if TYPE_CHECKING:
     Number = float
 else:
-    Number = float | Literal["inf", "-inf", "nan"]  # those that JSON does not have are strings in a document
+    Number = float | Literal["inf", "-inf", "nan"]  # numbers that JSON lacks are strings in a document
 
 
 @singledispatch
 def document(result: "Report", verbose: bool = False) -> Document:
-    """The content of the report on a result, by a rule for its class; with all details where `verbose`."""
+    """The content of the report on a result, by a rule for its class; with all details if `verbose`."""
     raise NotImplementedError(f"document has no rule for {type(result).__name__}")
 
 
@@ -36,7 +36,7 @@ class Report(ABC):
         """Name and version of the JSON document."""
 
     def content(self) -> Any:
-        """The part of the JSON document beside the schema, the verdict and the exit code: the fields."""
+        """The fields: the JSON document without the schema, the verdict and the exit code."""
         return self
 
     def to_dict(self) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class Report(ABC):
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict; a result that decides nothing holds."""
+        """The verdict; *holds* for a result without a decision."""
         return Verdict.HOLDS
 
     @property
@@ -66,7 +66,7 @@ class Report(ABC):
         return document(self).answer[0]
 
     def to_text(self, width: int | None = None, verbose: bool = False, colour: bool = False) -> str:
-        """The report for a terminal of `width` columns; as wide as it needs without one."""
+        """The report for a terminal of `width` columns; without a width, as wide as needed."""
         return text.to_text(document(self, verbose), width, colour)
 
     def to_github(self, verbose: bool = False) -> str:
@@ -106,7 +106,7 @@ class Report(ABC):
         return optional("pandas", "to_frame").DataFrame(self.records())
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows of the main table as dictionaries; of a report without a table, its sentences."""
+        """The rows of the main table as dictionaries; for a report without a table, its sentences."""
         whole = document(self, verbose=True)
         sentences = Table(("sentence",), tuple((line,) for line in whole.sentences))
         return markup.records(whole.tables[0] if whole.tables else sentences)
@@ -122,7 +122,7 @@ class Report(ABC):
 
 
 def plain(item: Any) -> Any:
-    """Plain data: of a structure its fields and what it derives from them."""
+    """Plain data: for a structure, its fields and derived properties."""
     if isinstance(item, msgspec.Struct):
         derived = getattr(item, "derived", ())
         names = zip(item.__struct_encode_fields__ + derived, item.__struct_fields__ + derived, strict=True)

@@ -1,4 +1,4 @@
-"""A document as text for a terminal of some width, in colour where it is asked for, or as an SVG of that terminal."""
+"""A document as text for a terminal of some width, in colour on request, or as an SVG of that terminal."""
 
 import io
 import re
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 GAP = 2
 NAME_WIDTH = 24
-"""Characters of a name in the first column, where the table is too wide."""
+"""Characters of a name in the first column, if the table is too wide."""
 UNLIMITED = 100_000
 PICTURE_WIDTH = 120
 """Columns of a picture of a report."""
@@ -34,10 +34,11 @@ LEVELS = {Verdict.HOLDS: "notice", Verdict.REFUTED: "error"}
 
 
 def to_text(document: Document, width: int | None = None, colour: bool = False) -> str:
-    """The answer, then the parts, with a blank line between; no line is longer than `width`, but verbatim ones.
+    """The answer, then the parts, with a blank line between; no line is longer than `width` except verbatim ones.
 
-    A table that is too wide shortens the names in its first column, leaves out its spare columns in their order until
-    it fits, takes back what still fits beside the others, and names what is missing. At last all columns fold.
+    For a table that is too wide, names in the first column are shortened, then spare columns are dropped in their order
+    until it fits; dropped ones that still fit are restored, and missing ones are named. If nothing else helps, all
+    columns fold.
     """
     from rich.console import Console
 
@@ -113,7 +114,7 @@ def wrapped(line: str, width: int | None) -> list[str]:
 
 
 def fitted(table: Table, width: int | None) -> tuple[Table, list[str]]:
-    """The table in `width` columns, and the names of the columns that are missing."""
+    """The table within `width` characters, and the names of the dropped columns."""
     if width is None or not table.rows or total(widths(table).values()) <= width:
         return table, []
     table = replace(table, rows=tuple((shortened(row[0]), *row[1:]) for row in table.rows))
@@ -135,7 +136,7 @@ def widths(table: Table) -> dict[str, int]:
 
 
 def total(sizes: Iterable[int]) -> int:
-    """The total width of columns beside each other."""
+    """The total width of adjacent columns."""
     return sum(size + GAP for size in sizes) - GAP
 
 
@@ -145,9 +146,9 @@ def shortened(name: Cell) -> Cell:
 
 
 def rich_table(table: Table, folds: bool) -> "RichTable":
-    """The table as rich lays it out: columns apart by two blanks, numbers flush right, verdicts in their colour.
+    """The table as rich lays it out: columns separated by two blanks, numbers aligned right, verdicts in their colour.
 
-    Its cells fold where it `folds`; rich would cut them otherwise.
+    Cells wrap if it `folds`; rich would truncate them otherwise.
     """
     from rich.table import Table as RichTable
 

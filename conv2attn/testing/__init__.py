@@ -1,6 +1,6 @@
-"""Public means of testing: comparisons of two modules, and of two networks with a certificate.
+"""Public helpers for tests: comparisons of two modules, and of two networks with a certificate.
 
-As inputs they take tensors, or strategies of hypothesis: `pip install conv2attn[testing]`.
+Inputs are tensors, or strategies of hypothesis: `pip install conv2attn[testing]`.
 """
 
 from importlib import import_module
@@ -13,7 +13,7 @@ __all__ = ["assert_equivalent", "assert_same", "assert_same_output"]
 
 
 def __getattr__(name: str) -> Any:
-    """Names, resolved on first use: the plugin of pytest is imported before its tests ask for torch."""
+    """Names, resolved on first use: pytest imports the plugin before its tests import torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.equivalence"), name)

@@ -1,4 +1,4 @@
-"""Whether two modules compute the same, stricter than torch.allclose; and two networks, by their certificate."""
+"""Asserts that two modules compute the same, stricter than torch.allclose; and two networks, by their certificate."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -33,13 +33,13 @@ def assert_equivalent(
 
     Args:
         f, g: modules, or functions of tensors; evaluated without gradients, each on a copy of the input.
-        inputs: a tensor; an iterable of inputs, in which a tuple is taken apart into positional arguments; or a
-            Hypothesis strategy, of which as many examples are drawn as the profile says.
+        inputs: a tensor; an iterable of inputs, in which a tuple means positional arguments; or a Hypothesis strategy,
+            with as many examples as its profile says.
         tolerance: None for bitwise equality up to the sign of zeros; otherwise the largest |f(x) - g(x)| allowed: a
-            number, or a function of the input that gives a number or a tensor of the output's shape.
+            number, or a function of the input that returns a number or a tensor of the output's shape.
     Raises:
-        AssertionError: they differ, with the worst place, or there was no input.
-        UsageError: the inputs are not inputs (C2A006), or the tolerance is not a number of at least 0 (C2A001).
+        AssertionError: the outputs differ (with the worst place), or there was no input.
+        UsageError: `inputs` has a wrong type (C2A006), or the tolerance is not a number of at least 0 (C2A001).
     Examples:
         >>> import conv2attn, torch
         >>> conv = torch.nn.Conv2d(3, 8, 3, padding=1)
@@ -80,7 +80,7 @@ def assert_equivalent(
 
 
 def is_strategy(inputs: Any) -> "TypeGuard[SearchStrategy[Any]]":
-    """Whether `inputs` is a strategy of Hypothesis, which is not imported for it."""
+    """Whether `inputs` is a strategy of Hypothesis, without importing Hypothesis."""
     strategies = sys.modules.get("hypothesis.strategies")
     return strategies is not None and isinstance(inputs, strategies.SearchStrategy)
 
@@ -89,7 +89,7 @@ def assert_same_output(left: Any, right: Any, tolerance: float | Tensor | None =
     """Two outputs, tensors or nested sequences and mappings of tensors, are the same; see `assert_equivalent`.
 
     Raises:
-        AssertionError: they are not.
+        AssertionError: the outputs differ.
     """
     if isinstance(left, Tensor) and isinstance(right, Tensor):
         assert_same_tensor(left, right, tolerance, where)
@@ -111,7 +111,7 @@ def assert_same_tensor(left: Tensor, right: Tensor, tolerance: float | Tensor | 
     """Two tensors are the same; see `assert_equivalent`.
 
     Raises:
-        AssertionError: they are not, with the worst place and the tolerance that would pass.
+        AssertionError: the tensors differ, with the worst place and the tolerance that would pass.
     """
     for attribute in ("dtype", "device", "shape"):
         a, b = getattr(left, attribute), getattr(right, attribute)
@@ -122,7 +122,7 @@ def assert_same_tensor(left: Tensor, right: Tensor, tolerance: float | Tensor | 
         require(bool(side.isfinite().all()), f"{where} of the {name} is not finite everywhere")
     widest = torch.complex128 if left.is_complex() else torch.float64
     error = (left.to(widest) - right.to(widest)).abs()
-    if not left.is_complex() and not left.is_floating_point():  # whole numbers that float64 may round to one
+    if not left.is_complex() and not left.is_floating_point():  # integers that float64 may round to the same number
         error = error.maximum((left != right).to(error))
     if tolerance is None:
         equal = torch.equal(left, right)
@@ -143,7 +143,7 @@ def assert_same_tensor(left: Tensor, right: Tensor, tolerance: float | Tensor | 
 
 
 def require(condition: bool, message: str) -> None:
-    """Raises AssertionError with `message` unless `condition`; unlike the statement, under `python -O` too."""
+    """Raises AssertionError with `message` unless `condition`; also under `python -O`, unlike the statement."""
     if not condition:
         raise AssertionError(message)
 
@@ -153,18 +153,19 @@ ACCEPTED = {
     "formula": (Strength.PROVED, Strength.IDENTIFIED, Strength.BOUNDED),
     "rounding": (Strength.PROVED, Strength.IDENTIFIED, Strength.BOUNDED, Strength.ROUNDED),
 }
-"""The strengths of *holds* that are enough. None is *sampled*: equal numbers on some inputs show no equal networks."""
+"""The strengths of *holds* that are enough. None is *sampled*: equal numbers on some inputs prove nothing else.
+"""
 WIDTH = 100  # columns of the certificate in a failure
 
 
 @final
 class NetworksDifferError(AssertionError):
-    """Two networks are not known to be the same; `certificate` says what is known."""
+    """Raised for two networks not known to be equal, with their `certificate`."""
 
     def __init__(self, certificate: "Certificate", up_to: UpTo):
         found = certificate.to_text(width=WIDTH)
         if certificate.verdict is Verdict.HOLDS:
-            found = f"holds as {certificate.strength.value} alone, and up_to={up_to!r} asks for more\n{found}"
+            found = f"holds as {certificate.strength.value} only, but up_to={up_to!r} requires more\n{found}"
         super().__init__(found)
         self.certificate = certificate
 
@@ -177,19 +178,19 @@ def assert_same(
     forward: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> "Certificate":
-    """`second` computes `first`, as `certify` decides; where that is refuted or not decided, the test fails.
+    """`second` computes `first`, as `certify` decides; if that is refuted or undecided, the test fails.
 
     Args:
-        inputs, forward: as the networks are called; see `certify`.
-        up_to: "formula": one formula or bound for all inputs of which the certificate speaks (proved, identified or
+        inputs, forward: arguments of the networks' call; see `certify`.
+        up_to: "formula": one formula or bound for all inputs covered by the certificate (proved, identified or
             bounded); "rounding": also networks with folded, merged or cast weights whose sections agree within rounding
             (*rounded*).
-        options: further ones of `certify`: input_size, match, seed and so on.
+        options: further options of `certify`: input_size, match, seed and so on.
     Returns:
         The certificate.
     Raises:
-        AssertionError: they are not known to be the same. Its text is that of the certificate, with the place where the
-            networks part; its `certificate` is the object.
+        AssertionError: the networks are not known to be equal. The text is that of the certificate, with the place
+            where the networks differ; the object is in `certificate`.
         UsageError: `up_to` is something else (C2A002), or see `certify`.
     Examples:
         >>> import conv2attn, torch

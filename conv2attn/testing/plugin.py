@@ -1,8 +1,8 @@
-"""A plugin of pytest: the fixture `certified` holds two networks equal and keeps the certificate as an artefact.
+"""A pytest plugin: the fixture `certified` asserts that two networks are equal and keeps the certificate.
 
-`pytest --certify FOLDER` writes the JSON document of each certificate there, named after its test. A `conftest.py` asks
-for it by `pytest_plugins = ["conv2attn.testing.plugin"]`. It is no entry point: pytest would then load it at every
-start, and rewrite the assertions of the whole package.
+`pytest --certify FOLDER` writes the JSON document of each certificate there, named after its test. A `conftest.py`
+enables it by `pytest_plugins = ["conv2attn.testing.plugin"]`. It is not an entry point, since pytest would then load it
+at every start, and rewrite the assertions of the whole package.
 """
 
 import re
@@ -27,7 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def certified(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """`certified(first, second, *inputs, **options)` is `conv2attn.assert_same`, and keeps its certificate.
 
-    The failure begins with the verdict and names each layer and part that does not hold, and the place where both part.
+    The failure begins with the verdict and names each layer and part that does not hold, and the place where both
+    differ.
     """
     from conv2attn.testing.equivalence import NetworksDifferError, assert_same
 

@@ -1,1 +1,1 @@
-"""Numbers and maps: grids, token-mixing operators, `Basis`, and bounds on what they compute; no nn.Module."""
+"""Numbers and maps: grids, token-mixing operators, `Basis`, and bounds on their results; no nn.Module."""

@@ -1,4 +1,4 @@
-"""The terms of Eq. (8) that a layer adds up to its scores: `qk+qr` is the paper's "learned + content"."""
+"""The terms of Eq. (8) in the scores of a layer: `qk+qr` is the paper's "learned + content"."""
 
 from dataclasses import dataclass, fields
 from typing import final
@@ -11,13 +11,14 @@ from conv2attn.errors import UsageError
 class ScoreTerms:
     """Any of `q.k + q.(W_hat r_delta) + u.k + v.(W_hat r_delta)`, with `q = W_qry x_q` and `k = W_key x_k`.
 
-    If r_delta is as wide as a key, W_hat is the identity; it is then neither stored nor multiplied by.
+    If r_delta is as wide as a key, W_hat is the identity; it is then neither stored nor applied.
 
     Args:
-        qk: queries meet keys.
-        qr: queries meet relative positions.
-        uk: keys have a bias of each head.
-        vr: relative positions have a bias of each head. Alone, attention does not depend on the image.
+        qk: queries times keys.
+        qr: queries times relative positions.
+        uk: a bias vector u per head, times keys.
+        vr: a bias vector v per head, times relative positions. With this term alone, attention does not depend on the
+            image.
     Source: Cordonnier et al. 2020, Eq. (8); `qk+qr` is Sec. 4.3, all four are Transformer-XL (Dai et al. 2019).
     """
 

@@ -108,6 +108,8 @@ REFUSALS = {
         r"C2A203 torch\.jit\.script does not follow": lambda: torch.jit.script(nn.Sequential(TRACED)),
     },
     CheckpointError: {
-        "C2A306 Sequential has no attention layers, and is not known here": lambda: save(nn.Sequential(ONE), "new.pt"),
+        "C2A306 Sequential has no attention layers, and is unknown to conv2attn": lambda: save(
+            nn.Sequential(ONE), "new.pt"
+        ),
     },
 }

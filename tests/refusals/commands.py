@@ -17,7 +17,7 @@ COMMANDS = {
     "demo extra": "C2A006 Got unexpected extra argument",
     "explain C2A999": "C2A002 'C2A999' is no code or claim",
     "explain ''": "C2A002 '' is no code or claim",
-    "explain --row conv1": "C2A004 --row is of a certificate",
+    "explain --row conv1": "C2A004 --row needs a certificate",
     "prove L2 --formall": "C2A006 No such option",
     "demo -o new.txt": "C2A308 -o new.txt has none of the suffixes",
     "prove L99": "C2A002 claim 'L99' is not one of",

@@ -127,11 +127,11 @@ REFUSALS = {
         "C2A301": lambda: labels(None),
         "does not begin with the line file,label": [lambda: labels(""), lambda: labels("0,5\n1,6\n")],
         "has no label for 1 of images.npy": lambda: labels("file,label\n0,5\n"),
-        "'1,cat' is no file and whole number": lambda: labels("file,label\n0,5\n1,cat\n"),
-        "'1,-1' is no file and whole number": lambda: labels("file,label\n0,5\n1,-1\n"),
-        "'1' is no file and whole number": lambda: labels("file,label\n0,5\n1\n"),
+        "'1,cat' is not a file and a whole number": lambda: labels("file,label\n0,5\n1,cat\n"),
+        "'1,-1' is not a file and a whole number": lambda: labels("file,label\n0,5\n1,-1\n"),
+        "'1' is not a file and a whole number": lambda: labels("file,label\n0,5\n1\n"),
         "has two labels for 0": lambda: labels("file,label\n0,5\n1,6\n0,7\n"),
-        "is no table": lambda: labels("file,label\n0,\xff5"),
+        "is not a table": lambda: labels("file,label\n0,\xff5"),
         r"begins with the keys '0\.weight'": lambda: loaded(nn.Sequential(CONV), arch="resnet50"),
         "C2A304 .* holds resnet18, not resnet34": lambda: loaded(
             ResNet(ResNetPlan(width=2, classes=3)).state_dict(), arch="resnet34"

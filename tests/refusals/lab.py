@@ -72,7 +72,7 @@ REFUSALS = {
         "in windows of a larger image": windows,
         "attention: its attention is not finite": not_finite,
         "no attention layer of such a name": lambda: explored_layers(converted(), image(), ["none"]),
-        "C2A110 an image of 2 channels is no photo in colour": lambda: explored_photo(
+        "C2A110 an image of 2 channels is not a colour photo": lambda: explored_photo(
             Transformer(1).eval(), torch.rand(1, 2, 7, 9)
         ),
     },

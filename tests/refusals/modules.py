@@ -49,10 +49,10 @@ ADDED = {
     "other names or sizes": lambda: changed("_parameters", weight=nn.Parameter(torch.ones(9, 9, 3, 3))),
     "has _buffers that are none": lambda: changed("_buffers", more="text"),
     "(has no attribute|has _modules that are none)": lambda: changed("_modules", more=torch.ones(1)),
-    "is within itself": within_itself,
+    "contains itself": within_itself,
     # a pickle that would make a layer of any size
     "the constructor of Conv2d is called": lambda: {"model": Runs(nn.Conv2d, 3, 4, 3)},
-    "no module, by itself or under a usual key": lambda: {"weight": nn.Conv2d(3, 4, 3)},
+    "no module, directly or under a usual key": lambda: {"weight": nn.Conv2d(3, 4, 3)},
 }
 
 
@@ -121,8 +121,8 @@ REFUSALS = {
             lambda: other_container(**LEGACY),
         ],
         "is a Keras file": keras,
-        "C2A303 .*keeps 'w' in '../../etc/passwd', which is no file of its folder": in_onnx(outside),
-        "C2A303 .*which is no file of its folder": in_onnx(outside_in_an_attribute),
+        "C2A303 .*keeps 'w' in '../../etc/passwd', which is not a file in its folder": in_onnx(outside),
+        "C2A303 .*which is not a file in its folder": in_onnx(outside_in_an_attribute),
         "C2A303 .*operators of 'some.one'": in_onnx(foreign, foreign_in_a_branch),
         "C2A303 .*takes 2 inputs and gives 1 outputs, and the operator Nothing is not read": in_onnx(
             unknown_of_two_inputs

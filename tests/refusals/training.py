@@ -8,7 +8,7 @@ COMMANDS = {
     "train nothing": "C2A006 Invalid value for '[KIND]': 'nothing' is not one of",
     "train --resume ''": "C2A301",
     "train --resume empty": "C2A301 empty holds no checkpoint.pt",
-    "train --resume empty --batch 3": "C2A004 --batch changes nothing beside --resume",
+    "train --resume empty --batch 3": "C2A004 --batch has no effect with --resume",
     "train quadratic --data missing -o run": "C2A301",
     "train quadratic --data notes.txt -o run": "C2A303 notes.txt is not an archive of images",
     "train quadratic --data empty -o run": "C2A303 empty has no folders train and test",

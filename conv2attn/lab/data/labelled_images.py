@@ -17,11 +17,11 @@ class LabelledImages:
     """Training and test images with their labels; images of one axis are lines.
 
     Args:
-        name: of the data set.
+        name: name of the data set.
         pixels, test_pixels: bytes, (images, channels, *sides).
         labels, test_labels: int64, (images).
-        classes: what each label means.
-        mirrors: whether the mirror image of an image is of its class too.
+        classes: the names of the classes.
+        mirrors: whether mirroring an image keeps its class.
     Raises:
         CheckpointError: a part is empty, or the parts do not fit together (C2A303).
     """
@@ -72,7 +72,7 @@ class LabelledImages:
         return digest.hexdigest()
 
     def first(self, images: int | None, test_images: int | None = None) -> "LabelledImages":
-        """This data set with only its first training and test images."""
+        """This data set, restricted to its first training and test images."""
         training, test = slice(images), slice(test_images)
         parts = (self.pixels[training], self.labels[training], self.test_pixels[test], self.test_labels[test])
         return LabelledImages(self.name, *parts, self.classes, self.mirrors)
@@ -90,7 +90,7 @@ class Augmentation:
     mirror: bool
 
     def __call__(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
-        """The augmented bytes, (images, channels, *sides); the draws depend on the number of images and axes alone."""
+        """The augmented bytes, (images, channels, *sides); the draws depend only on the numbers of images and axes."""
         count, axes = len(pixels), pixels.ndim - 2
         mirrored = torch.rand(count, generator=generator) < 0.5
         moved = torch.randint(2 * self.padding + 1, (axes, count), generator=generator)

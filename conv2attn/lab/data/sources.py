@@ -21,15 +21,15 @@ DIGITS_FOR_TRAINING = 1437  # four fifths of 1,797; the last fifth is by other w
 
 
 def read_images_of(source: str) -> LabelledImages:
-    """The data set that `source` names.
+    """The data set named by `source`.
 
     Args:
         source: "fashion-mnist" (Debian's package dataset-fashion-mnist), "digits" (scikit-learn's 8x8 digits),
             "motifs" (lines of symbols, made here), a CIFAR-10 or CIFAR-100 archive or its unpacked folder, or a folder
             of images, train/CLASS/FILE and test/CLASS/FILE.
     Raises:
-        CheckpointError: nothing is there (C2A301), or it is damaged (C2A302) or of another kind (C2A303).
-        UsageError: a package that reads it is not installed (C2A003).
+        CheckpointError: the source is missing (C2A301), damaged (C2A302) or of another kind (C2A303).
+        UsageError: a required package is not installed (C2A003).
     """
     if source == "fashion-mnist":
         return read_fashion_mnist(FASHION)
@@ -69,10 +69,10 @@ def read_digits() -> LabelledImages:
 
 
 def read_idx(path: Path) -> Tensor:
-    """The bytes of an idx file, in the shape that its header gives.
+    """The bytes of an idx file, in the shape of its header.
 
     Raises:
-        CheckpointError: it is missing (C2A301), damaged (C2A302), or not an idx file of bytes (C2A303).
+        CheckpointError: the file is missing (C2A301), damaged (C2A302), or not an idx file of bytes (C2A303).
     """
     try:
         raw = path.read_bytes()
@@ -100,10 +100,10 @@ CIFAR_REMEDY = "Take the binary version: cifar-10-binary.tar.gz or cifar-100-bin
 
 
 def read_cifar(path: Path) -> LabelledImages | None:
-    """The data set in a binary archive or its unpacked folder, or None where it holds nothing of CIFAR.
+    """The data set in a binary archive or its unpacked folder, or None if it has nothing of CIFAR.
 
     Raises:
-        CheckpointError: a file of it is missing or damaged (C2A302), or it is the Python version (C2A303).
+        CheckpointError: a file is missing or damaged (C2A302), or it is the Python version (C2A303).
     """
     files = files_of(path)
     if any(name in files for name in ("data_batch_1", "meta")):
@@ -154,7 +154,7 @@ FOLDER_REMEDY = "Sort the images into train/CLASS/ and test/CLASS/."
 
 
 def read_folder(path: Path) -> LabelledImages:
-    """The images in `path`/train/CLASS and `path`/test/CLASS; grey where every image is, otherwise RGB.
+    """The images in `path`/train/CLASS and `path`/test/CLASS; grey if every image is, otherwise RGB.
 
     Raises:
         CheckpointError: no such folders, no images, or images that differ in size or cannot be read (C2A303).
@@ -214,15 +214,15 @@ def read_all(files: list[Path], mode: str) -> Tensor:
 
 SYMBOLS, LENGTH = 8, 48
 MOTIFS = tuple(permutations(range(3)))
-"""One class each: counts of symbols do not tell them apart."""
+"""One motif per class; counts of symbols do not distinguish them."""
 TRAINING, TEST, SEED = 4000, 1000, 0
 
 
 def make_motifs() -> LabelledImages:
     """4,000 and 1,000 lines of 48 symbols, a channel for each of eight: bytes (lines, 8, 48), 255 at the symbol.
 
-    Symbols are drawn at random. Each line has one motif, at a random place and no other anywhere: symbols 0, 1 and 2
-    one after the other, whose order is the class.
+    Symbols are drawn at random. Each line has exactly one motif, at a random place: the symbols 0, 1 and 2 in sequence,
+    whose order is the class.
     """
     generator, pixels, labels = torch.Generator().manual_seed(SEED), list[Tensor](), list[Tensor]()
     while sum(map(len, labels)) < TRAINING + TEST:

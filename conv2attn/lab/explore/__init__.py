@@ -1,4 +1,4 @@
-"""One offline HTML page on which the attention of a network is explored."""
+"""One offline HTML page that shows the attention of a network."""
 
 from conv2attn.lab.explore.captures import captured_layers
 from conv2attn.lab.explore.explored_layers import Explored, explored_layers

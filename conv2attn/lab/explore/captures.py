@@ -1,4 +1,4 @@
-"""The attention of any model on one image, as it ran: layers whose tokens stand on a grid over the image."""
+"""Captures the attention of any model on one image, for layers whose tokens form a grid over the image."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from conv2attn.networks.reading.phase import read_network
 from conv2attn.networks.reading.records import Read, Tokens
 
 MOST_ELSEWHERE = 1e-3
-"""Largest share of attention that tokens beside the image may have."""
+"""Largest share of attention of tokens outside the image."""
 MOST_WINDOWED = 1024
 """Largest number of tokens of an image whose windows are joined into one map."""
 
@@ -23,15 +23,15 @@ MOST_WINDOWED = 1024
 def captured_layers(
     network: nn.Module, images: Tensor, only: Patterns = (), budget: Budget | None = None, views: int = 1
 ) -> Explored:
-    """Captures all attention of `network` in a run on `images` (count, channels, rows, columns): of several their mean.
+    """Captures all attention of `network` on `images` (count, channels, rows, columns), averaged over several.
 
-    Weights are kept in 8 bits, or in 4 where all layers would not fit on the page otherwise. Layers of this project
-    that read no content are left to `explored_layers`.
+    Weights are stored in 8 bits, or in 4 if the layers would not fit on the page otherwise. Layers of this project that
+    read no content are left to `explored_layers`.
 
     Args:
-        only: patterns of the names to show, as of files; every name if there is none.
+        only: glob patterns of the names to show; by default all.
         budget: the bytes that are free on the page.
-        views: how many such views share the page.
+        views: number of views that share the page.
     Raises:
         UnsupportedError: no layer can be shown (C2A110).
         UsageError: the network does not take the image (C2A120), or attends to nothing (C2A501).
@@ -48,12 +48,12 @@ def captured_layers(
     remedy = "Name a layer with attention on a grid by --only, or pass another --inputs."
     layers, left_out = shown_layers(objects, remedy)
     convolutions = [name for name, each in network.named_modules() if isinstance(each, nn.Conv2d)]
-    left_out += tuple(f"{name}: a convolution, shown only where nothing attends" for name in convolutions[:3])
+    left_out += tuple(f"{name}: a convolution, shown only if nothing attends" for name in convolutions[:3])
     return Explored(layers, left_out, "averaged over the square of each token", photo_of(image, budget))
 
 
 def attention_maps(network: nn.Module, images: Tensor, only: Patterns = ()) -> dict[str, tuple[Tensor, Tokens] | str]:
-    """By the name of a layer, the mean attention over images and its tokens on them; or why it is not shown.
+    """For each layer by name, the mean attention over images and its tokens, or the reason why it is not shown.
 
     Layers of this project that read no content are left out.
 
@@ -69,7 +69,7 @@ def attention_maps(network: nn.Module, images: Tensor, only: Patterns = ()) -> d
 
 
 def attention_on_grid(read: Read, images: int) -> tuple[Tensor, Tokens] | str:
-    """The attention of a layer (heads, queries, keys) and its tokens on the image; or why it is not shown."""
+    """The attention of a layer (heads, queries, keys) and its tokens on the image, or the reason why not shown."""
     attention, tokens = read.attention, read.tokens
     if not isinstance(attention, Tensor):
         return read.unread
@@ -86,14 +86,14 @@ def attention_on_grid(read: Read, images: int) -> tuple[Tensor, Tokens] | str:
             else (attention_of_image, Tokens(tokens.windows.grid.keys))
         )
     if len(attention) != images or attention.shape[-1] != attention.shape[-2] or len(tokens.sides) != 2:
-        return f"{shape} is not that of one grid over the image"
+        return f"{shape} does not belong to one grid over the image"
     return attention.mean(0), tokens
 
 
 def join_windows(attention: Tensor, windows: Windows) -> Tensor | None:
     """The attention of all windows of an image as one map, (heads, queries, keys).
 
-    None for a large image, and where windows attend to tokens that are not on it.
+    None for a large image, and for windows that attend to tokens outside it.
     """
     tokens = windows.grid.shape[0]
     if tokens > MOST_WINDOWED or len(attention) != len(windows.places):
@@ -109,7 +109,7 @@ def join_windows(attention: Tensor, windows: Windows) -> Tensor | None:
 
 
 def photo_of(image: Tensor, budget: Budget) -> PageObject | None:
-    """The image in colour, at most 224 pixels per side, each channel scaled; None of other images."""
+    """The image in colour, at most 224 pixels per side, each channel scaled; None for other images."""
     if image.shape[1] != 3:
         return None
     rows, columns = image.shape[2:]
@@ -126,7 +126,7 @@ def stored_layer(
     """One layer as a JSON object, or the sentence that says why it is not shown.
 
     Args:
-        attention: (heads, tokens, tokens); leading tokens that are no pixels are left out of the pictures.
+        attention: (heads, tokens, tokens); leading tokens, which are not pixels, are left out of the pictures.
     """
     sides, extra = tokens.sides, tokens.leading
     outside = budget.pack(attention[:, extra:, :extra].sum(-1), "f32")

@@ -1,4 +1,4 @@
-"""The attention layers of a network on one image, as numbers from which the page computes attention and outputs."""
+"""Describes the attention layers of a network on one image by numbers, from which the page computes outputs."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -42,11 +42,12 @@ class Explored:
 @final
 @dataclass(frozen=True)
 class Shown:
-    """What of attention is shown: that of all terms together by default.
+    """The part of attention to show; by default the attention of all terms together.
 
     Args:
-        terms: the names of terms of Eq. (8), of layers that read content and have them all; () for the layer's own.
-        softmax: whether scores went through the softmax.
+        terms: names of terms of Eq. (8), shown for layers that read content and have them all; () for all terms of the
+            layer.
+        softmax: whether to show attention, after the softmax, or scores.
     """
 
     terms: tuple[str, ...] = ()
@@ -61,11 +62,12 @@ def explored_layers(
     budget: Budget | None = None,
     shown: Shown = Shown(),
 ) -> Explored:
-    """Describes attention layers of `network` and their inputs where it runs on `images` (count, channels, rows,
-    columns): of several the mean of attention and inputs.
+    """The attention layers of `network` and their inputs on `images` (count, channels, rows, columns).
+
+    With several images, attention and inputs are averaged.
 
     Args:
-        only: patterns of the names to show, as of files; every name if there is none.
+        only: glob patterns of the names to show; by default all.
         budget: the bytes that are free on the page.
     Raises:
         UnsupportedError: no layer can be shown (C2A110).
@@ -82,7 +84,7 @@ def explored_layers(
 
 
 def shown_layers(objects: Sequence[PageObject | str], remedy: str) -> tuple[tuple[PageObject, ...], tuple[str, ...]]:
-    """The layers among `objects`, and the sentences that say why the others are not shown.
+    """The layers among `objects`, and the sentences with reasons for the others.
 
     Raises:
         UnsupportedError: there is no layer (C2A110).
@@ -113,7 +115,7 @@ def refusing_image(image: Tensor) -> Iterator[None]:
 def layer_object(
     name: str, layer: MultiHeadSelfAttention, layer_input: Tensor, budget: Budget, shown: Shown
 ) -> PageObject | str:
-    """A layer as a JSON object, or the sentence that says why it is not shown."""
+    """A layer as a JSON object, or a sentence with the reason why it is not shown."""
     if layer.dimensions != 2 or layer.heads > MOST_HEADS:
         return (
             f"{name}: it has {layer.dimensions} axes and {layer.heads} heads; the page shows 2 and up to {MOST_HEADS}"
@@ -165,10 +167,12 @@ def position_facts(layer: MultiHeadSelfAttention, name: str, image: Tensor) -> P
 def attention_of(
     layer: MultiHeadSelfAttention, images: Tensor, grid: AttentionGrid, budget: Budget, shown: Shown
 ) -> PageObject | str | None:
-    """Quadratic heads as centres and alpha; heads that depend on displacements as scores; others as they attend, the
-    mean over the images, or their scores above the lowest of each query.
+    """The attention of a layer for the page, by the kind of its heads.
 
-    None where that does not fit on the page, and a reason where it is not finite.
+    Quadratic heads are stored as centres and alpha, stationary heads as scores by displacement, others as attention,
+    averaged over the images, or as scores minus the lowest of each query.
+
+    None if that does not fit on the page; a reason if it is not finite.
     """
     operators = copy_network(layer).cpu().operators()  # some devices have no float64
     centers = None if operators.centers is None else operators.centers.double().tolist()
@@ -187,7 +191,7 @@ def attention_of(
 
 
 def weights_of(layer: MultiHeadSelfAttention, images: Tensor, shown: Shown) -> Tensor:
-    """The attention that is shown, or the scores above the lowest of each query, (images, heads, queries, keys)."""
+    """The attention to show, or the scores minus the lowest of each query, (images, heads, queries, keys)."""
     if shown == Shown():
         return layer.attention(images)
     terms = layer.term_scores(images)

@@ -28,7 +28,7 @@ from conv2attn.networks.zoo import AttentionClassifier
 
 EXAMPLE = "the first test image of Fashion-MNIST's first class, a T-shirt"
 OPENING = 2.0
-"""Alpha of convolutions that are converted for a page: one-hot heads would be one dot each."""
+"""Initial alpha of convolutions converted for a page: one-hot heads would be single dots."""
 PUBLISHED = 224
 """Default side of the images of a vision transformer."""
 PAGE_PARTS = {"/* STYLE */": ("style.css",), "/* SCRIPT */": ("attention.js", "drawing.js", "page.js")}
@@ -73,16 +73,17 @@ def explore(
 ) -> Page:
     """One page that shows where each head of `network` looks on an image.
 
-    Attention is shown as it runs, of whatever library; where nothing attends, convolutions are shown as the attention
-    that they convert to, softened to alpha 2: on the page, a slider sharpens it until it is the convolution.
+    The page shows the attention of a run, for a model of any library. If nothing attends, it shows the attention to
+    which the convolutions convert, softened to alpha 2; a slider sharpens it until it is the convolution.
 
     Args:
         example_input: images (count, channels, rows, columns), or their size; by default the first example image of
-            this project, in the size that the network says. Of several, each and their mean can be chosen on the page.
-        only, skip: patterns of the names of layers to show, every layer if there is none, and of those to leave out.
+            this project, in the size stated by the network. With several images, each one and their mean can be
+            selected.
+        only, skip: patterns of the names of layers to show (by default all), and to leave out.
         title, described: the name of the network, and a description of the image.
     Raises:
-        UsageError: the network does not take the image (C2A009, C2A120), or does not tell its size (C2A120).
+        UsageError: the network does not take the image (C2A009, C2A120), or does not state its size (C2A120).
         UnsupportedError: no layer can be shown (C2A110).
     Examples:
         >>> import conv2attn, torch
@@ -96,7 +97,7 @@ def explore(
         image, described = example_image(*size_for(network, not attention_layers(network))), described or EXAMPLE
     if not isinstance(image, Tensor) or image.ndim != 4:
         shape = f"has {image.ndim} axes" if isinstance(image, Tensor) else "is no tensor"
-        reason = f"example_input {shape}, and the page draws images (count, channels, rows, columns) alone"
+        reason = f"example_input {shape}, but the page draws only images (count, channels, rows, columns)"
         raise UsageError("C2A120", reason, "Pass one tensor of four axes, to a network of images.")
     with generators_kept(devices_of(network, image)):
         views = explore_images(network, image, Selection.of(only, skip))
@@ -106,8 +107,9 @@ def explore(
 
 
 def explore_images(network: nn.Module, images: Tensor, only: Selection) -> dict[str, Explored]:
-    """By its name, the attention on each image and the mean of all, then what each term of the scores gives alone, and
-    scores before the softmax, of layers that read content; those that fit on a page.
+    """The views of a page by name, as many as fit: attention on each image, and its mean over all.
+
+    For layers that read content, further views are the softmax of each term alone, and scores before the softmax.
 
     Raises:
         UnsupportedError: no layer can be shown on the first image (C2A110).
@@ -132,7 +134,7 @@ def explore_images(network: nn.Module, images: Tensor, only: Selection) -> dict[
 
 
 def term_views(network: nn.Module) -> dict[str, Shown]:
-    """What is shown beside attention, by its name: terms alone, and scores, of layers that read content."""
+    """Further views by name, for layers that read content: single terms, and scores."""
     reading = [layer.terms.names for layer in attention_layers(network).values() if layer.has_content]
     terms = [name for name in IN_WORDS if any(name in names for names in reading)]
     alone = terms if len(terms) > 1 else []
@@ -142,13 +144,14 @@ def term_views(network: nn.Module) -> dict[str, Shown]:
 
 
 def left_out_of(views: Mapping[str, Explored]) -> tuple[str, ...]:
-    """The sentences on layers that are not shown, each once."""
+    """The sentences on omitted layers, without repetitions."""
     return tuple(dict.fromkeys(sentence for view in views.values() for sentence in view.left_out))
 
 
 def explore_image(network: nn.Module, image: Tensor, only: Selection, budget: Budget, views: int) -> Explored:
-    """The attention of a network on an image, or its mean over several, captured and computed by layers of this
-    project; if nothing attends, its convolutions as the attention that they convert to."""
+    """The attention of a network on an image, or its mean over several: captured, or of this project's layers.
+
+    If nothing attends, the network's convolutions are shown as the attention to which they convert."""
     own_layers = attention_layers(network)
     input_image = image.to(next(network.parameters()))
     try:
@@ -181,8 +184,7 @@ def as_attention(network: nn.Module) -> nn.Module:
 def size_for(network: nn.Module, captured: bool) -> tuple[int, ...]:
     """Channels and sides of an image that `network` takes.
 
-    The sides are those that the network is published for, where its attention is captured, or that of a classifier;
-    else 56.
+    The sides are those of the published network if its attention is captured, or those of a classifier; otherwise 56.
 
     Raises:
         UsageError: the network has neither a convolution nor attention of this project to tell the channels (C2A120).
@@ -202,12 +204,12 @@ def size_for(network: nn.Module, captured: bool) -> tuple[int, ...]:
 
 
 def explore_page(views: Mapping[str, Explored], title: str, image: str) -> str:
-    """HTML that shows `views`, one at a time; it loads nothing, and its own policy forbids it to.
+    """HTML that shows `views`, one at a time; it loads nothing, which its content security policy enforces.
 
     Args:
-        views: what is shown, by the name under which it is chosen.
+        views: the views, by their names in the menu.
         title: the name of the network.
-        image: what the image is, in words.
+        image: description of the image.
     """
     folder = files("conv2attn.lab.explore")
     page = (folder / "page.html").read_text("utf-8")

@@ -1,4 +1,4 @@
-"""What the page is told: arrays as bytes in base64, up to a total size, and the facts of heads."""
+"""The data of the page: arrays as base64 bytes, up to a total size, and the facts of heads."""
 
 import base64
 from functools import reduce
@@ -31,7 +31,7 @@ class Budget:
         self.free = size
 
     def pack(self, array: Tensor, code: str) -> dict[str, str] | None:
-        """`{code: base64}`, or None if the array does not fit on the page any more.
+        """`{code: base64}`, or None if the array no longer fits on the page.
 
         Args:
             array: any shape; stored row-major.
@@ -45,10 +45,10 @@ class Budget:
         return {code: base64.b64encode(np.ascontiguousarray(values).tobytes()).decode("ascii")}
 
     def pack_attention(self, attention: Tensor, bits: int = 8) -> PageObject | None:
-        """Attention (heads, ...) as 8 or 4 bits a weight, or None if it does not fit on the page any more.
+        """Attention (heads, ...) with 8 or 4 bits per weight, or None if it no longer fits on the page.
 
-        A weight of a head is `largest[head] (code / 255)^2`, or `(code / 15)^2`, two codes a byte, the first one low.
-        So it is right within 0.4 %, or 7 %, of the head's largest, and closer near 0.
+        A weight of a head is `largest[head] (code / 255)^2`, or `(code / 15)^2`, two codes per byte, the first in the
+        low bits. The error is within 0.4 %, or 7 %, of the head's largest weight, and smaller near 0.
         """
         levels, attention = 2**bits - 1, attention.cpu().double()
         largest = attention.flatten(1).amax(1).clamp_min(1e-30)
@@ -60,7 +60,7 @@ class Budget:
 
 
 FACTS_SIDE = 14
-"""Facts of layers by position alone are measured on at most so many rows and columns: they cost the square of these."""
+"""Facts of position-only layers are measured on at most this many rows and columns, since they cost their square."""
 
 
 def facts_of_heads(name: str, layer: object, sides: tuple[int, ...], extra: int = 0) -> PageObject:
@@ -68,7 +68,7 @@ def facts_of_heads(name: str, layer: object, sides: tuple[int, ...], extra: int 
 
     Args:
         layer: a layer that reads no content, or its attention (images, heads, queries, keys).
-        extra: leading tokens that are no pixels.
+        extra: number of leading tokens that are not pixels.
     """
     rows = rows_of(name, layer, sides, len(sides), extra, MEMORY_LIMIT)
     facts = facts_of(rows, None, None)
@@ -88,7 +88,7 @@ REACH = 6
 
 
 def thumbnail(mass: NDArray[np.float64]) -> PageObject:
-    """The mean attention of a head by displacement around 0, as numbers from 0 to 99 of its largest, row-major."""
+    """The mean attention of a head by displacement around 0, scaled to integers from 0 to 99, row-major."""
     middle = [side // 2 for side in mass.shape]
     part = mass[tuple(slice(max(0, at - REACH), at + REACH + 1) for at in middle)]
     scaled = np.sqrt(part / max(float(part.max()), 1e-30)) * 99

@@ -1,4 +1,4 @@
-"""Pictures of where heads look: on a photo, from one token, as attention ran; in an animated SVG, as they sharpen."""
+"""Pictures of where heads look: attention from one token on a photo, or sharpening heads in an animated SVG."""
 
 from collections.abc import Mapping
 from html import escape
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DIMMED = 0.15
-"""Brightness of the photo where a head does not look."""
+"""Brightness of the photo at tokens without attention."""
 PANEL, LABEL = 1.15, 0.5
-"""Inches of a panel, and of the names of layers."""
+"""Inches of a panel, and of the column with names of layers."""
 
 
 @torch.no_grad()
 def explored_photo(network: nn.Module, image: Tensor, only: Patterns = ()) -> tuple["Figure", tuple[str, ...]]:
-    """The still picture of a network on an image (1, 3, rows, columns), and why other layers are not on it.
+    """The still picture of a network on an image (1, 3, rows, columns), and sentences on omitted layers.
 
     Raises:
         UnsupportedError: no layer can be shown, or the image has other channels than red, green and blue (C2A110).
@@ -42,7 +42,7 @@ def explored_photo(network: nn.Module, image: Tensor, only: Patterns = ()) -> tu
     remedy = "Write a page instead: -o page.html."
     if image.shape[1] != 3:
         raise UnsupportedError(
-            "C2A110", f"an image of {counted(image.shape[1], 'channel')} is no photo in colour", remedy
+            "C2A110", f"an image of {counted(image.shape[1], 'channel')} is not a colour photo", remedy
         )
     maps, shown, left_out = attention_maps(network, image, only), {}, []
     for name, each in maps.items():
@@ -51,20 +51,19 @@ def explored_photo(network: nn.Module, image: Tensor, only: Patterns = ()) -> tu
         else:
             shown[name or "(root)"] = each
     if not shown:
-        raise UnsupportedError("C2A110", "; ".join(left_out) or "no layer was captured as it ran", remedy)
+        raise UnsupportedError("C2A110", "; ".join(left_out) or "no layer was captured in the run", remedy)
     return photo_picture(shown, image), tuple(left_out)
 
 
 def photo_picture(maps: Mapping[str, tuple[Tensor, Tokens]], image: Tensor) -> "Figure":
     """The photo, lit where each head looks from the token in its middle: a row for each layer, a column for each head.
 
-    A frame marks the token. Brightness grows with the root of the attention, up to the most that the head gives to one
-    token, which is printed with the number of the head; what goes to leading tokens, such as a class token, is not
-    drawn.
+    A frame marks the token. Brightness grows with the root of the attention, up to the head's largest weight, which is
+    printed with the number of the head; attention to leading tokens, such as a class token, is not drawn.
 
     Args:
-        maps: by the name of a layer its attention (heads, tokens, tokens) and where the tokens stand on the image.
-        image: (1, 3, rows, columns), of any range.
+        maps: by name, a layer's attention (heads, tokens, tokens) and its tokens on the image.
+        image: (1, 3, rows, columns), in any range.
     """
     columns = max(len(attention) for attention, _ in maps.values())
     size = (LABEL + PANEL * (columns + 1), (PANEL + 0.2) * len(maps))
@@ -112,9 +111,9 @@ PICTURE_STYLE = "text{font:12px system-ui,sans-serif;fill:#777}"
 
 
 def moving_picture(layer: MultiHeadSelfAttention, name: str) -> str:
-    """Where each head of a 2-D layer looks around a query, while all alphas rise from 0.05 to 8 and fall again.
+    """The attention of each head of a 2-D layer around a query, while all alphas rise from 0.05 to 8 and fall again.
 
-    Rows and columns of heads are those of their centres, so that the heads stand as the taps of the kernel.
+    Rows and columns of heads are those of their centres, so that the heads are arranged like the taps of the kernel.
 
     Raises:
         UnsupportedError: the heads are not quadratic in two axes (C2A110).

@@ -1,4 +1,4 @@
-"""Training runs: a recipe, a folder that a run can be continued from, and the loop over one or several processes."""
+"""Training runs: a recipe, a folder from which a run continues, and the loop over one or several processes."""
 
 from conv2attn.lab.training.loop import Training, train
 from conv2attn.lab.training.recipe_networks import Widths, classifies, fresh_network, hybrid_network, network_digest

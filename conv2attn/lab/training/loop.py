@@ -1,6 +1,6 @@
-"""The training loop, in one process or in several; a continued run is the unbroken one.
+"""The training loop, in one process or in several; a continued run equals the uninterrupted one.
 
-Every draw depends on the seed and the step alone.
+Every random draw depends only on the seed and the step.
 """
 
 import gc
@@ -71,26 +71,28 @@ class Worker:
         self.total([0.0])
 
     def share(self, indices: torch.Tensor) -> torch.Tensor:
-        """This process's part of a batch: an equal run of it."""
+        """This process's part of a batch: an equal slice."""
         return indices.tensor_split(self.size)[self.rank]
 
 
 @contextmanager
 def worker_group(device: str) -> Iterator[Worker]:
-    """This process among those that torchrun started, or alone.
+    """This process in the group started by torchrun, or alone.
 
-    Under torchrun the processes exchange gradients by NCCL on GPUs, one each, and by gloo on CPUs. Nothing that holds
-    the group, as DistributedDataParallel does, may outlive it: torch then waits for a thread that waits for the
-    interpreter, for ever or until one of them is ended.
+    Under torchrun the processes exchange gradients by NCCL on GPUs, one each, and by gloo on CPUs. No object that
+    refers to the group, such as DistributedDataParallel, may outlive it: otherwise torch waits forever for a thread
+    that waits for the interpreter.
 
     Raises:
-        UsageError: the device is not here (C2A002).
+        UsageError: there is no such device (C2A002).
     """
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         sentence = first_line(error)
-        raise UsageError("C2A002", f"device {device!r} is not here ({sentence})", "Name another --device.") from error
+        raise UsageError(
+            "C2A002", f"device {device!r} is not available ({sentence})", "Name another --device."
+        ) from error
     if torch.device(device).type == "meta":
         raise UsageError("C2A002", "device 'meta' computes nothing", "Name another --device.")
     if "TORCHELASTIC_RUN_ID" not in os.environ and "WORLD_SIZE" not in os.environ:
@@ -102,7 +104,7 @@ def worker_group(device: str) -> Iterator[Worker]:
     try:
         yield Worker(dist.get_rank(), dist.get_world_size(), worker_device)
     finally:
-        gc.collect()  # DistributedDataParallel refers to itself
+        gc.collect()  # DistributedDataParallel has reference cycles
         dist.destroy_process_group()
 
 
@@ -120,22 +122,22 @@ def train(
     steps: int | None = None,
     report: LineReport = lambda line: print(line, file=sys.stderr, flush=True),
 ) -> TrainingRun:
-    """Trains as the recipe says, or continues the run in `folder` where it stopped, to the same numbers.
+    """Trains by the recipe, or continues the run in `folder`, with the same numbers as without interruption.
 
     Args:
-        recipe: of a new run; None continues.
-        folder: where the run is kept.
-        device: where to compute; the GPU of each process under torchrun.
-        epochs: the number of epochs of a continued run, in place of that of its recipe.
-        steps: stop after so many steps of this call, as on an interrupt.
-        report: is given a line an epoch.
+        recipe: recipe of a new run; None continues.
+        folder: folder of the run.
+        device: device of the run; under torchrun, each process uses its GPU.
+        epochs: the number of epochs of a continued run, instead of its recipe's.
+        steps: stop after this many steps of this call, as on an interrupt.
+        report: called with one line per epoch.
     Returns:
-        The run; it is unfinished where the process was interrupted, after a checkpoint. A new run whose recipe does not
-        work, so that it cannot be continued either, leaves nothing.
+        The run; if the process was interrupted, it is unfinished, with a checkpoint. A new run that fails before its
+            first checkpoint leaves no files.
     Raises:
         UnsupportedError: the loss is not finite (C2A601).
-        UsageError: the configuration or the images are not those of the checkpoint (C2A004), or fewer epochs than are
-            done (C2A001).
+        UsageError: the configuration or the images differ from the checkpoint's (C2A004), or `epochs` is less than the
+            number done (C2A001).
         CheckpointError, UsageError: see `read_images_of`, `network_for`, and `create` and `read_checkpoint` of the run.
     """
     with worker_group(device) as worker, generators_kept([worker.device]):
@@ -175,7 +177,7 @@ def continued_recipe(
     """The recipe of a continued run: that of its checkpoint, with `epochs` if given.
 
     Raises:
-        UsageError: the configuration differs from it (C2A004), or fewer epochs are asked for than are done (C2A001).
+        UsageError: the configuration differs from it (C2A004), or `epochs` is less than the number done (C2A001).
     """
     for field in fields(TrainingRecipe):
         configured_value, stored_value = getattr(configured, field.name), getattr(stored, field.name)
@@ -191,7 +193,7 @@ def continued_recipe(
 
 @final
 class Interruption:
-    """Within it, the first SIGINT or SIGTERM only sets `asked`; a second one ends the process as usual."""
+    """Within the block, the first SIGINT or SIGTERM only sets `asked`; a second one ends the process as usual."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -217,9 +219,9 @@ class Interruption:
 def event_writer(
     folder: Path, step: int, enabled: bool, report: LineReport
 ) -> Iterator[Callable[[str, float, int], Any]]:
-    """A function that writes a number by name and step into event files of `folder`, in place of those beyond `step`.
+    """A function that writes a number by name and step into event files of `folder`, replacing those beyond `step`.
 
-    Without tensorboard it writes nothing, and a line says so once.
+    Without tensorboard it writes nothing, and reports this once.
     """
     if not enabled or not is_installed("tensorboard"):
         if enabled:
@@ -265,7 +267,7 @@ class Training:
 
     @property
     def batch(self) -> int:
-        """Images a step, over all processes."""
+        """Images per step, over all processes."""
         return min(self.recipe.batch, len(self.images.pixels))
 
     @property
@@ -310,7 +312,7 @@ class Training:
                     report(f"finished after step {steps}: {self.run.network}")
 
     def generator(self, *numbers: int) -> torch.Generator:
-        """Random numbers that depend on the seed and these numbers alone."""
+        """A generator that depends only on the seed and these numbers."""
         return torch.Generator().manual_seed(seed_of(self.recipe.seed, *numbers))
 
     def step(self, epoch: int, index: int) -> float:
@@ -342,7 +344,7 @@ class Training:
         return loss.item()
 
     def prepared(self, pixels: Tensor) -> Tensor:
-        """Bytes as the network takes them, on the device of this process."""
+        """Bytes as inputs of the network, on the device of this process."""
         return normalised_images(pixels.to(self.worker.device), self.mean, self.deviation).to(self.dtype)
 
     def autocast(self) -> torch.autocast:
@@ -352,7 +354,7 @@ class Training:
 
     @torch.no_grad()
     def evaluate(self) -> tuple[float, float]:
-        """Mean loss and accuracy on the test images, each process a part of them."""
+        """Mean loss and accuracy on the test images, split over the processes."""
         self.network.eval()
         sums = [0.0, 0.0, 0.0]
         for place in self.worker.share(torch.arange(len(self.images.test_pixels))).split(self.batch):
@@ -412,8 +414,8 @@ class Training:
         """Restores a stored state.
 
         Raises:
-            UsageError: the images are not those of it (C2A004).
-            CheckpointError: a part of it does not fit the network (C2A302).
+            UsageError: the images differ from the stored state's (C2A004).
+            CheckpointError: a part of the state does not fit the network (C2A302).
         """
         if state["images"] != self.images.digest():
             raise UsageError(
@@ -435,7 +437,7 @@ def seed_of(*numbers: int) -> int:
 
 
 def epoch_line(row: dict[str, float], epochs: int) -> str:
-    """One line on an epoch, for the log."""
+    """The log line of an epoch."""
     return (
         f"epoch {row['epoch']:.0f}/{epochs}  train loss {row['train_loss']:.4f} accuracy {row['train_accuracy']:.4f}  "
         f"test loss {row['test_loss']:.4f} accuracy {row['test_accuracy']:.4f}  {row['seconds']:.0f} s"

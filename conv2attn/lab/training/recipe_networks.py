@@ -23,7 +23,7 @@ from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan, ResNet, 
 from conv2attn.theory.basis import isotropic, moved_to
 
 PARAMETER_COPIES = 4
-"""Numbers in memory for each parameter in a training: itself, its gradient, and two averages."""
+"""Numbers in memory per trained parameter: itself, its gradient, and two averages."""
 
 
 def recipe_dtype(recipe: TrainingRecipe) -> torch.dtype:
@@ -50,19 +50,20 @@ def network_for(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
     if not fits:
         description = f"{images.name} has images {images.shape} of {len(images.classes)} classes"
         raise UsageError(
-            "C2A007", f"{recipe.start} is no classifier of such images: {description}", "Start from another."
+            "C2A007", f"{recipe.start} is not a classifier of such images: {description}", "Start from another."
         )
     return network.to(recipe_dtype(recipe))
 
 
 def read_as(recipe: TrainingRecipe, file: str | Path) -> nn.Module:
-    """The network in the file that a recipe starts from, or in one of its run."""
+    """The network in the file that a recipe starts from, or in a file of its run."""
     return Reading(recipe.arch, recipe.arch_args).load(str(file))
 
 
 def hybrid_network(network: nn.Module, layers: Patterns, alpha: float) -> nn.Module:
-    """A copy of a network of which these convolutions are attention: heads of this sharpness, whose centres, sharpness
-    and content train, and whose content begins at nothing.
+    """A copy of a network with these convolutions as attention with trainable centres, sharpness and content.
+
+    Heads have this sharpness; content begins with score 0.
 
     Raises:
         UsageError: a pattern fits no convolution (C2A008).
@@ -75,7 +76,7 @@ def hybrid_network(network: nn.Module, layers: Patterns, alpha: float) -> nn.Mod
 
 @torch.no_grad()
 def classifies(network: nn.Module, shape: tuple[int, ...], classes: int) -> bool:
-    """Whether a network makes as many logits as there are classes of an image of this shape."""
+    """Whether a network maps an image of this shape to one logit per class."""
     mode = network.training
     try:
         logits = network.eval()(next(network.parameters()).new_zeros(2, *shape))
@@ -90,7 +91,7 @@ def fresh_network(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
     """The network of the recipe's kind and sizes, drawn with the recipe's seed.
 
     Raises:
-        UsageError: the images are not square, or no whole patches (C2A007), or the memory does not hold the parameters
+        UsageError: the images are not square or not whole patches (C2A007), or the parameters exceed the memory
             (C2A001).
     """
     with torch.device("meta"):
@@ -112,11 +113,11 @@ def fresh_network(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
 
 @torch.no_grad()
 def draw_as_authors(network: nn.Module) -> None:
-    """Draws the positions of heads anew, as the authors' code does where it differs from the paper.
+    """Draws the positions of heads anew, as in the authors' code, which differs from the paper.
 
     Centres have a deviation of 2 instead of a variance of 2; inverse widths and Sigma^{-1/2} have one of 0.01 around 1,
-    instead of none and 0.1; learned tables are drawn from N(0, 1), and the vectors that meet them as torch draws a
-    linear layer.
+    instead of none and 0.1; learned tables are drawn from N(0, 1), and the vectors multiplied with them as in torch's
+    linear layers.
     """
     for layer in attention_layers(network).values():
         if not (layer.terms.qr or layer.terms.vr):
@@ -139,8 +140,8 @@ def draw_as_authors(network: nn.Module) -> None:
 def network_digest(network: nn.Module) -> str:
     """A digest of all numbers outside the attention layers.
 
-    Pruning heads leaves these as they are, and training changes them: so a network that was made
-    from that of a run is found to be of this run, in whatever file it lies.
+    Pruning heads does not change these, but training does. So a network derived from a run's network is recognised as
+    belonging to this run, in any file.
     """
     inside = tuple(f"{name}." for name in attention_layers(network))
     digest = hashlib.sha256()
@@ -155,7 +156,7 @@ def build_network(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
     """The network of the recipe's kind and sizes.
 
     Raises:
-        UsageError: the images are not square, or no whole patches, or lines for a ResNet (C2A007).
+        UsageError: the images are not square, not whole patches, or lines for a ResNet (C2A007).
     """
     channels, *sides = images.shape
     if recipe.kind == "resnet" and len(sides) == 1:
@@ -194,8 +195,7 @@ def build_network(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
 
 @torch.no_grad()
 def head_parameters(network: nn.Module) -> dict[str, Tensor]:
-    """Centres (heads, axes) and precision matrices (heads, axes, axes) of each layer whose heads have them for all
-    images.
+    """Centres (heads, axes) and precision matrices (heads, axes, axes) of each layer whose heads do not read content.
 
     The score of a head is `-1/2 (delta - center)^T precision (delta - center)`.
     """
@@ -203,7 +203,7 @@ def head_parameters(network: nn.Module) -> dict[str, Tensor]:
     for name, layer in attention_layers(network).items():
         if not layer.terms.vr:
             continue
-        heads = moved_to(layer.positions, "cpu")  # where there is float64
+        heads = moved_to(layer.positions, "cpu")  # the CPU has float64
         center, precision = heads.centers, heads.precision()
         if center is not None and precision is not None:
             parameters[f"{name}:center"] = center.detach().double().clone()
@@ -213,9 +213,9 @@ def head_parameters(network: nn.Module) -> dict[str, Tensor]:
 
 @final
 class Widths:
-    """The inverse widths w of quadratic heads, with `alpha = w^2 / 2`, which are trained in place of alpha.
+    """The inverse widths w of quadratic heads, with `alpha = w^2 / 2`, which are trained instead of alpha.
 
-    So no step makes a sharpness negative. `dL/dw = w dL/dalpha`: the gradient is that of the parametrisation by w.
+    So no step can make a sharpness negative. `dL/dw = w dL/dalpha`: the gradient is that of the parametrisation by w.
     Source: the code of Cordonnier et al. 2020.
     """
 
@@ -245,8 +245,9 @@ class Widths:
 
 
 def optimiser_for(network: nn.Module, widths: Widths, recipe: TrainingRecipe) -> torch.optim.Optimizer:
-    """SGD or AdamW over all that is trained; centres and widths of heads do not decay, and have a rate of their own, as
-    queries and keys do: `rate` of a group is the factor of the recipe's rate.
+    """SGD or AdamW over all that is trained; centres and widths of heads do not decay.
+
+    They have their own rate, as have queries and keys: `rate` of a group is the factor on the recipe's rate.
     """
     positions = {p for each in encodings_of(network) if each.operators().centers is not None for p in each.parameters()}
     layers = [m for m in network.modules() if isinstance(m, MultiHeadSelfAttention)]

@@ -61,16 +61,16 @@ class Progress:
 @final
 @dataclass(frozen=True)
 class TrainingRun:
-    """A run by its folder."""
+    """A run, given by its folder."""
 
     folder: Path
 
     @classmethod
     def create(cls, folder: Path, recipe: TrainingRecipe) -> Self:
-        """A new folder with the configuration in it, or one that holds nothing but a configuration.
+        """Creates a folder with the configuration, or uses one with only a configuration.
 
         Raises:
-            CheckpointError: the folder holds something else (C2A305), or cannot be made (C2A301).
+            CheckpointError: the folder has other files (C2A305), or cannot be created (C2A301).
         """
         check_new_run(folder)
         try:
@@ -84,7 +84,7 @@ class TrainingRun:
         return run
 
     def remove(self, before: Collection[Path] | None) -> None:
-        """Removes what a run wrote; `before` are the files that were there, None if there was no folder."""
+        """Removes the files of a run; `before` are the files that existed before, None if there was no folder."""
         if before is None:
             shutil.rmtree(self.folder)
             return
@@ -116,12 +116,12 @@ class TrainingRun:
 
     @property
     def network(self) -> Path:
-        """The file of the network after the last whole epoch; `conv2attn.load` reads it."""
+        """The file of the network after the last complete epoch; `conv2attn.load` reads it."""
         return self.folder / NETWORK
 
     @property
     def finished(self) -> bool:
-        """Whether its last epoch is done, and its network written."""
+        """Whether the last epoch is done and the network written."""
         done = (self.folder / METRICS).is_file() and len(self.metrics()) == self.recipe.epochs
         return done and self.network.is_file()
 
@@ -129,7 +129,7 @@ class TrainingRun:
         """A row for each epoch.
 
         Raises:
-            CheckpointError: there are none yet (C2A301), or the file is not whole (C2A303).
+            CheckpointError: there are no metrics yet (C2A301), or the file is incomplete (C2A303).
         """
         path = self.folder / METRICS
         if not path.is_file():
@@ -143,8 +143,9 @@ class TrainingRun:
             ) from error
 
     def positions(self) -> dict[str, np.ndarray]:
-        """The heads at the start and after each epoch: "LAYER:center" (epochs + 1, heads, axes) and "LAYER:precision"
-        (epochs + 1, heads, axes, axes); empty where heads have no centres.
+        """The heads at the start and after each epoch; empty if heads have no centres.
+
+        Keys are "LAYER:center" (epochs + 1, heads, axes) and "LAYER:precision" (epochs + 1, heads, axes, axes).
         """
         path = self.folder / POSITIONS
         if not path.is_file():
@@ -153,7 +154,7 @@ class TrainingRun:
             return dict(arrays)
 
     def write_epoch(self, progress: Progress) -> None:
-        """Writes metrics and heads; each file is replaced whole."""
+        """Writes metrics and heads; each file is replaced atomically."""
         text = io.StringIO()
         writer = csv.DictWriter(text, METRIC_COLUMNS, lineterminator="\n")
         writer.writeheader()
@@ -170,10 +171,11 @@ class TrainingRun:
         write_atomically(self.folder / CHECKPOINT, {"conv2attn": RUN_FORMAT, **state}, force=True)
 
     def read_checkpoint(self) -> dict[str, Any]:
-        """The state that `write_checkpoint` wrote.
+        """The state written by `write_checkpoint`.
 
         Raises:
-            CheckpointError: it is missing (C2A301), damaged or incomplete (C2A302) or of another kind (C2A303).
+            CheckpointError: the checkpoint is missing (C2A301), damaged or incomplete (C2A302) or of another kind
+                (C2A303).
         """
         if not (self.folder / CHECKPOINT).is_file():
             reason = f"{self.folder} holds no {CHECKPOINT}, which a run writes before its first step"
@@ -190,6 +192,6 @@ class TrainingRun:
         return content
 
     def incomplete(self, part: str) -> CheckpointError:
-        """The refusal of a checkpoint that lacks a part, or whose part does not fit the run."""
+        """The error for a checkpoint with a missing part, or a part that does not fit the run."""
         reason = f"{self.folder / CHECKPOINT} is incomplete: its {part} is missing, or is not that of this run"
         return CheckpointError("C2A302", reason, "Start a new run.")

@@ -1,4 +1,4 @@
-"""`Basis`, the description of a layer: a geometry, a family of token mixings, a channel matrix each, and a bias."""
+"""`Basis`, the description of a layer: a geometry, a family of token mixings with a channel matrix each, and a bias."""
 
 import math
 import sys
@@ -75,7 +75,7 @@ class Basis:
 
     @property
     def form(self) -> Form:
-        """Which pixels the outputs copy, at every size."""
+        """The affine form of the pixels that the outputs read, at every size."""
         return Form.of(self.padding, self.sites)
 
     @property
@@ -94,7 +94,7 @@ LIBRARY_READERS = {
     "torch_geometric": "conv2attn.layers.framework.geometric",
     "torch": "conv2attn.layers.theorem.convolution",
 }
-"""Where the rules for layers of libraries are, imported when such a layer, or one of a class below it, is read."""
+"""Modules with the rules for layers of libraries, imported when such a layer or an instance of a subclass is read."""
 
 
 @singledispatch
@@ -156,7 +156,7 @@ def evaluate(basis: Basis, image: Tensor) -> Tensor:
     """
     sides, weights = tuple(image.shape[2:]), basis.weights
     if image.shape[1] != weights.d_in:
-        reason = f"an image of {image.shape[1]} channels, where the layer reads {weights.d_in}"
+        reason = f"an image of {image.shape[1]} channels, but the layer reads {weights.d_in}"
         raise UsageError("C2A120", reason, "Pass an image with that many channels.")
     if terms(basis.mixing) != len(weights.stored):
         counts = f"{terms(basis.mixing)} operators for {len(weights.stored)} channel matrices"

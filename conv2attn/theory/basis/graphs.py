@@ -16,12 +16,12 @@ Normalisation = Literal["sym", "rw"]
 @final
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A directed weighted graph: node `edges[1, e]` reads node `edges[0, e]`, as torch_geometric's edge_index says.
+    """A directed weighted graph: node `edges[1, e]` reads node `edges[0, e]`, as in torch_geometric's edge_index.
 
     Args:
         edges: int64, (2, edges); an undirected edge comes twice.
         nodes: number of nodes, those without edges included.
-        weights: (edges); all 1 in torch's default dtype where absent.
+        weights: (edges); by default all 1 in torch's default dtype.
     """
 
     edges: Tensor
@@ -80,7 +80,7 @@ def gcn(graph: Graph, loop: float | None = 1.0) -> Sparse:
             torch.cat([weights, weights.new_full(bare.shape, loop)]),
         )
     # Kipf and Welling have undirected graphs. On directed ones torch_geometric takes the degree of the reader, at both
-    # ends of an edge, and so does this.
+    # ends of an edge; so does this function.
     scale = inverse(degree(edges[1], weights, graph.nodes), 0.5)
     return Sparse.from_edges(edges, at(scale, edges[0]) * weights * at(scale, edges[1]), graph.nodes)
 
@@ -161,7 +161,7 @@ def degree(index: Tensor, weights: Tensor, nodes: int) -> Tensor:
 
 
 def at(numbers: Tensor, index: Tensor) -> Tensor:
-    """The number of each node in `index`; several times faster than `numbers[index]` where there are many."""
+    """The number of each node in `index`; several times faster than `numbers[index]` for many."""
     return numbers.index_select(0, index)
 
 

@@ -1,4 +1,4 @@
-"""Integer geometry: which keys there are, where queries stand, and how far apart they are.
+"""Integer geometry: the keys, the sites of queries, and the displacements between them.
 
 Axes keep the order of the tensor (rows, columns), tokens are row-major, and `offset = key - query` always.
 """
@@ -20,7 +20,7 @@ from conv2attn.theory.basis.operator import Sides as Sides
 @final
 @dataclass(frozen=True)
 class Sites(Operator):
-    """Query `o` stands at key `before + o * stride`; no query stands on the last `after` keys of an axis.
+    """Query `o` is at key `before + o * stride`; the last `after` keys of an axis have no query.
 
     For a kernel, `before = dilation * floor((K - 1) / 2)` and `before + after = dilation * (K - 1)`, so every tap
     of every query is a key. The number of queries and their sites are affine in the sides, up to one floor division.
@@ -64,7 +64,7 @@ class Sites(Operator):
         return tuple((r - 1) // s + 1 for r, s in zip(room, self.stride, strict=True))
 
     def view(self, keys: Sides, offset: Offset) -> tuple[Any, ...]:
-        """The index of the strided view of a key image that the queries see through `offset`, all of it on the grid."""
+        """The index of the strided view of a key image at the queries' targets `site + offset`, all on the grid."""
         starts = [b + o for b, o in zip(self.before, offset, strict=True)]
         slices = [
             slice(start, start + (n - 1) * s + 1, s)
@@ -76,7 +76,7 @@ class Sites(Operator):
 @final
 @dataclass(frozen=True)
 class AttentionGrid:
-    """The keys and queries of one call: a box of keys, and queries standing on some of them.
+    """The keys and queries of one call: a box of keys, and queries at some of them.
 
     Its tensors are made on `device`.
     """

@@ -1,4 +1,4 @@
-"""The values of a family of softmax operators as Python numbers, by which an engine decides what it can run.
+"""The values of a family of softmax operators as Python numbers, from which engines decide whether they apply.
 
 Two quadratic heads of sharpness 5 at the pixels above and below the query are `HeadNumbers(centers=((-1.0, 0.0), (1.0,
 0.0)), alphas=(5.0, 5.0))`. A generalised head has an ellipse instead: one at the query itself that is twice as wide

@@ -1,4 +1,4 @@
-"""Families of token-mixing operators: their properties, which engines and checks read, and the rules that compute."""
+"""Families of token-mixing operators: properties for engines and checks, and rules that compute with them."""
 
 import operator
 from dataclasses import fields, is_dataclass, replace
@@ -75,10 +75,10 @@ class Operator:
         self.has_none("scores")
 
     def on(self, grid: "AttentionGrid") -> "Operator":
-        """A family with the same `axis_scores` on this grid, made ready for it.
+        """A family with the same `axis_scores`, prepared for this grid.
 
         Raises:
-            GeometryError: it does not serve the grid (C2A121).
+            GeometryError: the family does not support the grid (C2A121).
         """
         return self
 
@@ -106,14 +106,16 @@ class Operator:
         self.has_none("content_features")
 
     def has_none(self, what: str) -> NoReturn:
-        """Refuses a question that the family does not answer (C2A110)."""
+        """Raises the error for a property that the family does not have (C2A110)."""
         raise UnsupportedError(
             "C2A110", f"{type(self).__name__} has no {what}", "Define it in the class, or pass the operator as Dense."
         )
 
 
 def moved_to(value: Value, device: torch.device | str) -> Value:
-    """An operator, a basis, or a field of either, with all its tensors on `device`; itself where they are there."""
+    """An operator, a basis, or a field of either, with all its tensors on `device`; itself if they are there
+    already.
+    """
     # An object that is already there is returned itself: no copy of a large operator is made.
     moved: Any = value
     if isinstance(value, Tensor):
@@ -157,7 +159,7 @@ def as_matrix(operator: object, sides: Sides) -> Tensor:
 
 @singledispatch
 def apply(operator: object, image: Tensor, sides: Sides) -> Tensor:
-    """Each `P_k` applied to `image` (..., *sides): (terms, ..., *queries); by the matrix where a family has no rule."""
+    """Each `P_k` applied to `image` (..., *sides): (terms, ..., *queries); by the matrix if a family has no rule."""
     raise without_rule("apply", operator)
 
 
@@ -169,7 +171,7 @@ def _(operator: Operator, image: Tensor, sides: Sides) -> Tensor:
 
 @singledispatch
 def combine(operator: object, images: Tensor, sides: Sides) -> Tensor:
-    """`sum_k P_k x_k` for images (terms, ..., *sides): (..., *queries); by the matrix where a family has no rule."""
+    """`sum_k P_k x_k` for images (terms, ..., *sides): (..., *queries); by the matrix if a family has no rule."""
     raise without_rule("combine", operator)
 
 

@@ -1,4 +1,4 @@
-"""Padding as an explicit linear map in front of the keys: each padded position copies one pixel, or is zero."""
+"""Padding as an explicit linear map before the keys: each padded position copies one pixel, or is zero."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -95,7 +95,7 @@ class Padding(Operator):
         return not any(self.before) and not any(self.after) and max(self.spacing) == 1
 
     def extended(self, extra: Sequence[int]) -> "Padding":
-        """This padding with `extra` more positions behind each axis."""
+        """This padding with `extra` more positions at the end of each axis."""
         return replace(self, after=tuple(a + e for a, e in zip(self.after, extra, strict=True)))
 
     def sides(self, sides: Sides) -> Sides:
@@ -115,12 +115,12 @@ class Padding(Operator):
         place = torch.arange(self.sides((side,) * len(self.before))[axis], device=device) - before
         if mode.pixel is not None:
             return mode.pixel(place, side)
-        # Behind the last pixel there are no stuffed zeros: the grid ends with it, at (side - 1) * spacing.
+        # After the last pixel there are no stuffed zeros: the grid ends with it, at (side - 1) * spacing.
         inside = (place >= 0) & (place < (side - 1) * spacing + 1) & (place % spacing == 0)
         return torch.where(inside, place // spacing, ZERO)
 
     def check(self, axis: int, side: int) -> None:
-        """Raises GeometryError (C2A121) where the mode needs more pixels than an axis of this side has."""
+        """Raises GeometryError (C2A121) if the mode needs more pixels than an axis of this side has."""
         before, after = self.before[axis], self.after[axis]
         if not torch.compiler.is_compiling() and (side < 1 or max(before, after) > MODES[self.mode].most(side)):
             raise GeometryError(
@@ -130,7 +130,7 @@ class Padding(Operator):
             )
 
     def pad(self, image: Tensor) -> Tensor:
-        """The padded image, by the call that a convolution makes where torch has it; the last axes are the grid.
+        """The padded image, by the same call as in a convolution if torch has it; the last axes are the grid.
 
         Raises:
             GeometryError: the mode needs more pixels than an axis has (C2A121).
@@ -139,10 +139,10 @@ class Padding(Operator):
         if self.mode != "zeros":
             return self.repeated(image, first)
         for axis, s in enumerate(self.spacing):
-            if s > 1:  # each pixel with s - 1 zeros behind it: a size that torch.export can reason about
+            if s > 1:  # s - 1 zeros after each pixel: a size that torch.export can reason about
                 behind = [0, 0] * (len(after) - 1 - axis) + [0, s - 1]
-                # A new axis holds the zeros behind each pixel, and is then merged into the axis of the pixels. The last
-                # pixel has s - 1 zeros behind it too, so the padding after it is shorter by as many.
+                # A new axis holds the zeros after each pixel, and is then merged into the axis of the pixels. The last
+                # pixel has s - 1 zeros after it too, so the padding after it is shorter by as many.
                 image = F.pad(image.unsqueeze(first + axis + 1), behind).flatten(first + axis, first + axis + 1)
                 after[axis] -= s - 1
         amounts = innermost_first(self.before, after)

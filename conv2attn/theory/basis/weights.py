@@ -82,14 +82,14 @@ class Weights:
 
     @property
     def stored(self) -> Tensor:
-        """A factor that is stored: the output, or the value where the output is the identity.
+        """A stored factor: the output, or the value if the output is the identity.
 
         Raises:
             UnsupportedError: no factor is stored, since each call passes the weights (C2A103).
         """
         factor = self.value if self.output is None else self.output
         if factor is None:
-            reason = "attention in place of a functional convolution is given its weights at each call, and holds none"
+            reason = "attention that replaces a functional convolution gets its weights at each call, and stores none"
             raise UnsupportedError("C2A103", reason, "Leave it out.")
         return factor
 
@@ -124,7 +124,7 @@ class Weights:
         return sum(factor.numel() for factor in (self.value, self.output) if factor is not None)
 
     def to(self, where: torch.dtype | torch.device) -> "Weights":
-        """These weights in another dtype or on another device; no copy where it is theirs already."""
+        """These weights in another dtype or on another device; no copy if unchanged."""
         if "source" in vars(self):
             kernel, narrow, transposed, _ = vars(self)["source"]
             bias = None if self.bias is None else self.bias.to(where)
@@ -133,7 +133,7 @@ class Weights:
         return Weights(value, output, bias, self.groups)
 
     def taps(self) -> Tensor:
-        """`M_k` of each term, (terms, d_out, d_in / groups); exact where either factor is the identity."""
+        """`M_k` of each term, (terms, d_out, d_in / groups); exact if either factor is the identity."""
         # No product with an identity: in tf32 it would cut the weights, and 0 times infinity would be NaN.
         if self.output is None or self.value is None:
             return self.stored

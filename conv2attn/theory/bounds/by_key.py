@@ -42,8 +42,8 @@ class Head:
 
     Args:
         alpha: the sharpness, in inverse squared pixels.
-        shifts: distance of the centre from the nearest integer, along each axis of the scores. A value above 1/2 says
-            that nothing is known of the scores; the leak then counts as 1.
+        shifts: distance of the centre from the nearest integer, along each axis of the scores. A value above 1/2 means
+            that the scores are unknown; the leak then counts as 1.
         distance: an upper bound on the squared distance from the centre to the nearest key, over queries and grids.
         outside: whether some query has its target beyond the grid, and reads the nearest key instead.
         box: whether the keys are those of a box. Otherwise they are any integers of one axis, as in an enumeration.
@@ -196,8 +196,8 @@ def any_mean_bound(keys: int, arithmetic: Arithmetic) -> RoundingBound:
     inner, storage = accumulator_of(arithmetic.format), storage_of(arithmetic.format)
     with ctx.workprec(BALL_PRECISION):
         u, cast, tiny = arb(inner.unit_roundoff), 1 + arb(storage.unit_roundoff), arb(inner.smallest_normal)
-        # Nothing is known of the weights but their sum, so this counts generously: four roundings a key, and twice that
-        # where a sum may truncate. Beside a leak of 1, which already counts 2 max |x|, a finer bound would not show.
+        # Only the sum of the weights is known, so this counts generously: four roundings a key, and twice that where a
+        # sum may truncate. Beside a leak of 1, which already counts 2 max |x|, a finer bound would not show.
         summed = storage.unit_roundoff if arithmetic.stores_means else inner.unit_roundoff
         cut = 2 * arb(format_of(arithmetic.format).unit_roundoff) if format_of(arithmetic.format).cuts else 0
         coarse = (1 + cut) ** 2 - 1 + 2 * arb(gamma(4 * keys, summed))

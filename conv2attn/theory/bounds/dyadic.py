@@ -1,4 +1,4 @@
-"""Floats as the exact numbers that they are: integers over a power of two."""
+"""Floats as exact numbers: integers over a power of two."""
 
 import flint
 import numpy as np
@@ -20,7 +20,7 @@ def dyadic(rows: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
 
 
 def over_power_of_two(rows: Floats) -> tuple[int, list[list[int]]]:
-    """A power of two and integers that are the floats times it, exactly."""
+    """A power of two, and the integers that are the floats times this power, exactly."""
     integers, bits = scaled_integers(rows)
     return 1 << bits, integers.tolist()
 
@@ -28,7 +28,7 @@ def over_power_of_two(rows: Floats) -> tuple[int, list[list[int]]]:
 def scaled_integers(rows: Floats) -> tuple[NDArray[np.object_], int]:
     """Python integers in the shape of `rows`, and bits, such that the floats are the integers over `2^bits`."""
     mantissas, lifts, bits = dyadic(rows)
-    # Python integers: a lift may be two thousand bits, where int64 would wrap without a word.
+    # Python integers: a lift may have two thousand bits, and int64 would wrap silently.
     return np.left_shift(mantissas.astype(object), lifts.astype(object)), bits
 
 
@@ -41,7 +41,7 @@ def integer_matrix(rows: Floats) -> tuple[flint.fmpz_mat, int]:
 
 def pivots(matrix: flint.fmpz_mat | flint.fmpq_mat) -> list[int]:
     """The columns of a matrix of FLINT, integers or fractions, that are independent of those before them."""
-    # Of integers FLINT also returns the denominator of the reduced matrix, which moves no pivot.
+    # For integers FLINT also returns the denominator of the reduced matrix, which does not affect the pivots.
     reduced, *_, rank = matrix.rref()
     columns: list[int] = []
     for row in range(rank):

@@ -77,7 +77,7 @@ class Arithmetic:
 
 
 def worst(arithmetics: Iterable[Arithmetic]) -> Arithmetic:
-    """One arithmetic whose channel products err at least as much as those of every given one; all share a format."""
+    """One arithmetic whose channel products err at least as much as those of all `arithmetics` of one format."""
     every = list(arithmetics)
     # `truncates`, `flushes` and `stores_products` can only enlarge the error of a channel product, so their maximum is
     # safe. The other fields do not enter it, and the maximum of equal format names is that name.

@@ -239,8 +239,8 @@ class SoftHeads:
 
     def off(self, axes: int) -> int:
         """The sum over keys of |computed weight - softmax weight|."""
-        # As of any softmax, for the near keys; 1 / (1 - doubt) bounds its denominator. Far
-        # keys count by their weights, computed and true: these are small enough to need no relative error.
+        # As for any softmax, on the near keys; 1 / (1 - doubt) bounds its denominator. Far keys count by their weights,
+        # computed and true: these are small enough to need no relative error.
         s, d, count = self.softmax, self.key_error(axes), self.count(axes)
         # A reciprocal, a product and a cast for each weight, and the roundings of the sum that it is divided by.
         quotients = both(power(s.roundoff, 2), s.cast) + scaled_gamma(count, s.roundoff)

@@ -66,7 +66,7 @@ def test_a_refuted_certificate_that_names_saved_inputs_is_right(files):
 
 def test_a_folder_that_takes_no_files_is_refused_before_any_work(files, monkeypatch):
     monkeypatch.setattr("os.access", lambda path, mode: mode == os.R_OK)
-    told = "C2A301 r.json cannot be written: its folder takes no files from this user"
+    told = "C2A301 r.json cannot be written: its folder is not writable for this user"
     refused("verify", "net.pt", "right.pt", *SIZE, "--report", "r.json", match=told)
 
 

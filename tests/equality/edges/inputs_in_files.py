@@ -149,7 +149,7 @@ def test_a_certificate_is_checked_again_with_its_own_inputs_alone(verify):
     assert hashed == {"x": ([1, 3, 8], "float32"), "memory": ([1, 4, 8], "float32"), "scale": ([], "")}
     again = ["recheck", "c.json", *verify[3:]]
     os.rename("call.npz", "moved.npz")
-    refused(*again, match="C2A301 call.npz, the inputs that the certificate is of, is not there")
+    refused(*again, match="C2A301 call.npz, the inputs of the certificate, is missing")
     refused(*again, "--inputs", "nowhere.npz", match="nowhere.npz")
     result = call(*again, "--inputs", "moved.npz")
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "holds: c.json"), result.output

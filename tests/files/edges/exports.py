@@ -164,7 +164,7 @@ def test_a_small_error_in_a_weight_is_found(pair, tmp_path, monkeypatch):
 
 def test_compiled_code_and_images_that_do_not_fit_are_refused_in_a_sentence(tmp_path):
     compiled = conv2attn.convert(nn.Sequential(torch.jit.script(nn.Sequential(nn.Conv2d(3, 4, 3))), nn.Conv2d(4, 2, 1)))
-    with pytest.raises(CheckpointError, match=r"C2A309 torch\.export does not follow it"):
+    with pytest.raises(CheckpointError, match=r"C2A309 torch\.export cannot trace it"):
         save(compiled, tmp_path / "net.pt2", example_input=(3, 6, 6))
     assert not list(tmp_path.iterdir())
 

@@ -126,7 +126,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_program_that_names_anything_else_is_refused(exported, name):
     bad = repacked(lambda text: text.replace(*HOSTILE[name]), exported)
-    with pytest.raises(CheckpointError, match=r"C2A303 .*its program is not whole"):
+    with pytest.raises(CheckpointError, match=r"C2A303 .*its program is incomplete"):
         load(bad)
 
 
@@ -198,10 +198,10 @@ def test_an_onnx_model_with_weights_in_a_file_beside_it_is_read(in_onnx):
 @pytest.mark.parametrize(
     ("key", "value", "match"),
     [
-        ("location", "/etc/passwd", "no file of its folder"),
-        ("location", "../net.onnx.data", "no file of its folder"),
-        ("location", "link.data", "no file of its folder"),
-        ("location", "", "no file of its folder"),
+        ("location", "/etc/passwd", "not a file in its folder"),
+        ("location", "../net.onnx.data", "not a file in its folder"),
+        ("location", "link.data", "not a file in its folder"),
+        ("location", "", "not a file in its folder"),
         ("location", "missing.data", "does not exist"),
         ("location", "pipe.data", "not a regular file"),
         ("offset", "99999", "which has"),

@@ -36,7 +36,7 @@ def test_a_network_of_any_architecture_is_started_from(cnn, tmp_path, monkeypatc
     assert call(*trained, "--only", "0").exit_code == 0
     network = conv2attn.load("run/network.pt", arch=arch[1], arch_args={"classes": 10})
     assert set(attention_layers(network)) == {"0"}
-    refused("train", "resnet", *arch, *RECIPE, match="C2A004 an architecture is named, and no file to start from")
+    refused("train", "resnet", *arch, *RECIPE, match="C2A004 an architecture is named, but no file to start from")
 
 
 def test_a_hybrid_begins_as_the_softened_cnn_with_silent_content(cnn):

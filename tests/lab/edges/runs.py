@@ -56,7 +56,7 @@ def test_a_network_that_is_no_classifier_of_the_images_is_refused(tmp_path):
     first = train(small("quadratic", epochs=1), tmp_path / "first", report=quiet)
     again = train(small("quadratic", epochs=1, start=str(first.network)), tmp_path / "again", report=quiet)
     assert again.finished
-    with pytest.raises(UsageError, match="is no classifier of such images"):
+    with pytest.raises(UsageError, match="is not a classifier of such images"):
         train(small("quadratic", data="fashion-mnist", start=str(first.network)), tmp_path / "other", report=quiet)
     assert not (tmp_path / "other").exists()
 

@@ -17,14 +17,14 @@ from conv2attn.theory.score_terms import ScoreTerms
 @final
 @dataclass(frozen=True, eq=False)
 class ContentSoftmax(Operator):
-    """`q.k + q.(W_hat_key r_delta) + u.k + v.(W_hat_key r_delta)`, those of the four that `terms` names, with
-    `q = W_qry x_q + b_qry` and `k = W_key x_k + b_key`.
+    """`q.k + q.(W_hat_key r_delta) + u.k + v.(W_hat_key r_delta)`, restricted to the `terms`, with `q = W_qry x_q +
+    b_qry` and `k = W_key x_k + b_key`.
 
     The operators depend on the image that they are applied to, so there is no `as_matrix` without one.
 
     Args:
         positions: the family that gives r_delta, and v as its own scores.
-        query, key: (heads, d_key, d_in), or None where no term reads them.
+        query, key: (heads, d_key, d_in), or None if no term reads them.
         position_key: W_hat_key, (heads, d_key, d_position), or None for the identity.
         content_bias: u, (heads, d_key), or None.
         query_bias, key_bias: b_qry and b_key, (heads, d_key), or None. Eq. (1) has none, the authors' code has both.
@@ -64,7 +64,7 @@ class ContentSoftmax(Operator):
 
     @property
     def is_separable(self) -> bool:  # type: ignore[override]
-        """Whether positions have a part of the scores for each axis, or no part at all."""
+        """Whether the positional scores are a sum over the axes, or absent."""
         return self.positions.is_separable or not (self.terms.qr or self.terms.vr)
 
     def content_features(
@@ -91,7 +91,7 @@ class ContentSoftmax(Operator):
     def position_features(
         self, grid: AttentionGrid, q: Tensor, dtype: torch.dtype, by_axis: bool
     ) -> tuple[Tensor, Tensor]:
-        """The features of `q.(W_hat_key r_delta) + v.(W_hat_key r_delta)`, or of the one term that is used."""
+        """The features of `q.(W_hat_key r_delta) + v.(W_hat_key r_delta)`, or of the only one of these terms in use."""
         positions, all_queries, query_parts = self.positions, grid.every_query(), []
         if by_axis:
             coordinates = grid.key_coordinates()
@@ -114,12 +114,12 @@ class ContentSoftmax(Operator):
         return sum(query_parts[1:], query_parts[0]), keys
 
     def moved_centers(self, grid: AttentionGrid, image: Tensor) -> Tensor | None:
-        """Where the terms of positions score highest for each query on the padded `image`, as a displacement.
+        """The displacement at which the positional terms are largest, for each query on the padded `image`.
 
         For quadratic heads `c(x_q) = Delta + (W q) / (2 alpha)`.
 
         Returns:
-            (batch, heads, queries, axes) in float64; NaN where there is no largest score. None if no term q.r moves a
+            (batch, heads, queries, axes) in float64; NaN if there is no largest score. None if no term q.r moves a
             centre, or heads are not quadratic.
         Source: claim DEFORM of proofs/.
         """
@@ -148,8 +148,8 @@ class ContentSoftmax(Operator):
             query, bias = self.query, self.query_bias
             assert query is not None
             if self.position_key is not None:
-                # The product of the matrices first: the bound is on the vector that meets r_delta. A bound on each
-                # factor would be larger, since the product may cancel.
+                # The product of the matrices comes first: the bound is on the vector multiplied with r_delta. A bound
+                # on each factor would be larger, since the product may cancel.
                 query = self.position_key.mT @ query
                 bias = None if bias is None else torch.einsum("hdp,hd->hp", self.position_key, bias)
             toward = torch.einsum("hpc,bcn->bhpn", query.detach(), image.flatten(2).to(query))

@@ -57,7 +57,7 @@ def numbered(displacements: Tensor, grid: AttentionGrid) -> Tensor:
 
 
 def radix(grid: AttentionGrid) -> list[int]:
-    """Factors of the displacement's axes in t; each exceeds twice the largest |t| of the axes behind it."""
+    """Factors of the displacement's axes in t; each exceeds twice the largest |t| of the axes after it."""
     # A displacement along an axis has 2 side - 1 values, so this is a number in a mixed radix, and t is injective.
     factors = [1]
     for side in reversed(grid.keys[1:]):

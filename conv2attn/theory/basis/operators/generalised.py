@@ -130,8 +130,8 @@ class GeneralisedSoftmax(Positions):
 
     def directed_features(self, toward: Tensor, grid: AttentionGrid) -> Tensor:
         """`(b - C q, c_ij)` for `toward = (b, c_ij)` at the query q, C symmetric with `d^T C d / 2 = c_ij d_i d_j`."""
-        # With delta = k - q, a square of delta is a square of k, products of k and q, and a term of q alone, which the
-        # softmax over k does not see.
+        # With delta = k - q, a square of delta is a square of k, products of k and q, and a term of q alone, which
+        # cancels in the softmax over k.
         sites, axes = grid.centred()[0].to(toward), self.dimensions
         linear = list(toward[..., :axes].unbind(-1))
         for place, (first, second) in enumerate(pairs(axes)):

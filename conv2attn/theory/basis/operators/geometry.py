@@ -1,4 +1,4 @@
-"""The geometry of a layer as operators of one term: padding in front of the keys, and the choice of the queries."""
+"""The geometry of a layer as operators of one term: padding before the keys, and the selection of queries."""
 
 import torch
 from torch import Tensor

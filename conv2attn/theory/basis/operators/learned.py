@@ -85,7 +85,7 @@ class LearnedSoftmax(Positions):
         """The part of `axis` in the scores, each shift scored once."""
         bias = self.bias[heads, axis]
         shifts = (displacement + self.tables[axis].shape[0] // 2).flatten()
-        # 2 side - 1 inner products an axis, and not one for each pair of a query and a key.
+        # 2 side - 1 inner products per axis, instead of one per pair of a query and a key.
         shift_scores = bias.to(dtype) @ self.tables[axis].to(dtype).mT
         return shift_scores.index_select(1, shifts).unflatten(1, displacement.shape)
 

@@ -1,4 +1,4 @@
-"""The pairs of a query and a key it reads, and the two products over them, without a (queries, keys) matrix."""
+"""Patterns of (query, key) pairs, and the two products over them, without a (queries, keys) matrix."""
 
 import warnings
 from dataclasses import dataclass
@@ -97,7 +97,7 @@ class WeightedSum(torch.autograd.Function):
     def forward(ctx: Any, weights: Tensor, tokens: Tensor, pattern: Pattern) -> Tensor:
         ctx.save_for_backward(weights, tokens if ctx.needs_input_grad[0] else None)
         ctx.pattern = pattern
-        # With two threads and more, torch 2.13 refuses tokens of no numbers, as of a batch without images.
+        # With two or more threads, torch 2.13 refuses tokens of length zero, as for an empty batch.
         if not (pattern.keys.numel() and tokens.numel()):
             return tokens.new_zeros(pattern.shape[0], tokens.shape[1])
         # A bag of embeddings is this sum, rows added up in place; a gather would form (pairs, channels) numbers first.

@@ -1,4 +1,4 @@
-"""Heads with a centre and a sharpness, and the quadratic ones of them (Cordonnier et al. 2020, Eq. 9)."""
+"""Heads with a centre and a sharpness, in particular quadratic ones (Cordonnier et al. 2020, Eq. 9)."""
 
 import math
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ class Centered(Positions):
         return self.center
 
     def numbers(self) -> HeadNumbers:
-        """Centres and sharpness as they are now."""
+        """The present centres and sharpness."""
         return HeadNumbers.read(self.center, self.alpha)
 
     def __str__(self) -> str:
@@ -104,7 +104,7 @@ class QuadraticSoftmax(Centered):
         return -alpha * (displacement - center).square()
 
     def directed_parts(self, toward: Tensor, grid: AttentionGrid, queries: Tensor | None = None) -> list[Tensor]:
-        """Of each axis `toward . (delta^2, delta)`, for toward (..., queries, axes + 1)."""
+        """For each axis, `toward . (delta^2, delta)`, for toward (..., queries, axes + 1)."""
         along = grid.coordinates(grid.every_query() if queries is None else queries)
         delta = [grid.displacement(axis, index).to(toward) for axis, index in enumerate(along)]
         return [toward[..., :1] * part.square() + toward[..., axis + 1, None] * part for axis, part in enumerate(delta)]
@@ -114,7 +114,7 @@ class QuadraticSoftmax(Centered):
         return toward[..., :1], toward[..., 1:]
 
     def moved_centers(self, toward: Tensor) -> Tensor:
-        """Where `toward . r_delta` and a head's own score add up to the most, (batch, heads, queries, axes).
+        """The maximum of `toward . r_delta` plus a head's own score, as a displacement (batch, heads, queries, axes).
 
         `(2 alpha center + b) / 2 (alpha - a)` for `toward = (a, b)`; NaN unless alpha exceeds a: the claim DEFORM.
         """
@@ -126,7 +126,7 @@ class QuadraticSoftmax(Centered):
 
     def directed_features(self, toward: Tensor, grid: AttentionGrid) -> Tensor:
         """`(b - 2 a q, a)` for `toward = (a, b)` at the query q: the width is axes + 1."""
-        # a |k - q|^2 + b . (k - q) = a |k|^2 + (b - 2 a q) . k + a term of q alone, which the softmax does not see.
+        # a |k - q|^2 + b . (k - q) = a |k|^2 + (b - 2 a q) . k + a term of q alone, which cancels in the softmax.
         sites = grid.centred()[0].to(toward)
         return torch.cat([toward[..., 1:] - 2 * toward[..., :1] * sites, toward[..., :1]], -1)
 

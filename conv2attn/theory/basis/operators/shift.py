@@ -15,7 +15,7 @@ from conv2attn.theory.basis.padding import Padding
 @final
 @dataclass(frozen=True)
 class Shift(Operator):
-    """In term k, query q reads key q + offsets[k] and nothing else; zero where that is off the grid."""
+    """In term k, query q reads key q + offsets[k] and nothing else; zero if that is off the grid."""
 
     offsets: tuple[Offset, ...]
 
@@ -35,7 +35,7 @@ def _(operator: Shift, sides: Sides) -> Sides:
     if any(len(offset) != len(sides) for offset in operator.offsets):
         raise GeometryError(
             "C2A122",
-            f"shifts by {operator.offsets} are not those of a grid with sides {sides}",
+            f"shifts by {operator.offsets} do not fit a grid with sides {sides}",
             "Pass offsets with one whole number for each axis of the grid.",
         )
     return sides
@@ -62,8 +62,8 @@ def _(operator: Shift, images: Tensor, sides: Sides) -> Tensor:
 
 def shifted(image: Tensor, offset: Offset, sides: Sides) -> Tensor:
     """`image` (..., *sides) read at `query + offset`, zero beyond its borders."""
-    # Reading at query + offset is zeros in front for a negative offset, cropping for a positive one, and the reverse
-    # behind. Beyond the side nothing is left, and a longer crop than the axis is refused by torch: hence the clamp.
+    # Reading at query + offset means zeros before the image for a negative offset, cropping for a positive one, and the
+    # reverse after it. Beyond the side nothing is left, and torch refuses a crop longer than the axis: hence the clamp.
     reach = tuple(max(-side, min(side, o)) for o, side in zip(offset, sides, strict=True))
     return Padding(tuple(-r for r in reach), reach).pad(image)
 
@@ -71,6 +71,6 @@ def shifted(image: Tensor, offset: Offset, sides: Sides) -> Tensor:
 def causal_shifts(kernel_size: int, dilation: int = 1) -> Shift:
     """The shifts of a causal convolution of a sequence: token q reads ..., q - dilation, q, the oldest token first.
 
-    Its weights are those of `torch.nn.Conv1d` behind `dilation * (kernel_size - 1)` zeros.
+    Its weights are those of `torch.nn.Conv1d` after `dilation * (kernel_size - 1)` leading zeros.
     """
     return Shift(tuple((-dilation * back,) for back in reversed(range(kernel_size))))

@@ -80,7 +80,7 @@ class SinusoidalSoftmax(Positions):
         return LearnedSoftmax(tuple(tables), self.bias)
 
     def directed_parts(self, toward: Tensor, grid: AttentionGrid, queries: Tensor | None = None) -> list[Tensor]:
-        """Of each axis `toward . r_delta`."""
+        """For each axis, the part of `toward . r_delta`."""
         return self.on(grid).directed_parts(toward, grid, queries)
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ def sinusoids(places: Tensor, width: int) -> Tensor:
     Source: Vaswani et al. 2017, Sec. 3.5; the order of Dai et al. 2019.
     """
     # float64: the angle of a shift p is rounded by p times the roundoff, which float32 would show on a long axis. Sines
-    # first, where Vaswani et al. interleave them.
+    # come first, while Vaswani et al. interleave them.
     steps = torch.arange(0, width, 2, device=places.device, dtype=torch.float64)
     angles = places.double()[..., None] * torch.exp(-math.log(PERIOD) / width * steps)
     return torch.cat([angles.sin(), angles.cos()], -1)

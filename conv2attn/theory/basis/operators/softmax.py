@@ -15,7 +15,7 @@ MOST_KEYS = 2**24  # a row with more keys than this may hold subnormal weights, 
 
 
 class Positions(Operator, ABC):
-    """A family of softmax operators, one a head, whose scores depend on positions alone.
+    """A family of softmax operators, one per head, whose scores depend on positions alone.
 
     Its fields are tensors, which may be live parameters. `numbers` reads them once, and every decision about a family
     is made from those numbers. A family is a file with its scores and a line of `FAMILIES`. The matrix, the product and
@@ -68,13 +68,13 @@ class Positions(Operator, ABC):
         return additive_scores(self.parts(grid, queries, dtype))[None]
 
     def parts(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype) -> list[Tensor]:
-        """The part of each axis in scores that are a sum over the axes: (heads, queries, keys of that axis)."""
+        """For scores that are a sum over the axes, the part of each axis: (heads, queries, keys of that axis)."""
         positions = self.on(grid)
         along = enumerate(grid.coordinates(queries))
         return [positions.axis_scores(grid.displacement(axis, index), axis, dtype) for axis, index in along]
 
     def directed_parts(self, toward: Tensor, grid: AttentionGrid, queries: Tensor | None = None) -> list[Tensor]:
-        """The part of each axis in `directed_scores` that are a sum over the axes: (..., queries, keys of that axis).
+        """For `directed_scores` that are a sum over the axes, the part of each axis: (..., queries, keys of that axis).
 
         Args:
             toward: (..., queries, d_position).
@@ -83,7 +83,9 @@ class Positions(Operator, ABC):
         self.has_none("directed_parts")
 
     def split(self, toward: Tensor) -> tuple[Tensor, Tensor]:
-        """The coefficients of squares and those of displacements in vectors that meet r_delta, (..., d_position)."""
+        """The coefficients of squares and those of displacements in vectors multiplied with r_delta, (...,
+        d_position).
+        """
         self.has_none("split")
 
     def directed_features(self, toward: Tensor, grid: AttentionGrid) -> Tensor:
@@ -134,7 +136,7 @@ def cut_softmax(scores: Tensor) -> Tensor:
 
 
 def cut_depth(dtype: torch.dtype) -> float:
-    """A score is dropped where it is below the largest of its row by more than this."""
+    """A score is dropped if it is below the largest of its row by more than this."""
     return -math.log(torch.finfo(dtype).tiny) - math.log(MOST_KEYS)
 
 

@@ -115,7 +115,7 @@ def _(operator: Sparse, images: Tensor, sides: Sides) -> Tensor:
 
 
 def as_tokens(image: Tensor, sides: Sides) -> Tensor:
-    """`image` (..., *sides) as a matrix (tokens, rest); a view where the tokens are the slowest axis in memory."""
+    """`image` (..., *sides) as a matrix (tokens, rest); a view if the tokens are the slowest axis in memory."""
     return image.flatten(-len(sides)).movedim(-1, 0).reshape(math.prod(sides), math.prod(image.shape[: -len(sides)]))
 
 

@@ -372,7 +372,10 @@ def test_the_command_takes_heads_and_labels(images, tmp_path):
         (["--heads", "blocks.0:1"], "--heads is about replaced heads"),
         (["--labels", "labels.csv"], "--labels is about replaced heads"),
         (["--replace", "mean", "--heads", "blocks.0"], "blocks.0"),
-        (["--replace", "mean", "--heads", "all", "--heads", "blocks.0:1"], "--heads names heads beside all of them"),
+        (
+            ["--replace", "mean", "--heads", "all", "--heads", "blocks.0:1"],
+            "--heads names single heads and also all of them",
+        ),
     ],
 )
 def test_options_on_heads_that_do_not_fit_are_refused(options, said, images, tmp_path, monkeypatch):
