@@ -441,7 +441,7 @@ ERROR_RULES: dict[str, ErrorRule] = {
             "print(conv2attn.certify(nn.Sequential(conv, nn.ReLU()), nn.Sequential(conv, nn.LeakyReLU(0.5)), "
             "input_size=(3, 9, 9)))"
         ),
-        "If rounding does not explain it, the networks differ. Else compare the weights: folding or casting rounds once.",
+        "Beyond rounding, the networks differ. Within it, compare the weights: folding or casting rounds them once.",
     ),
     "C2A411": ErrorRule(
         "sections not known to be equal",

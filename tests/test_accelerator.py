@@ -117,7 +117,7 @@ def test_a_section_whose_process_ends_or_is_late_leaves_a_line(tmp_path):
     told = [json.loads(line) for line in lines.read_text().splitlines()]
     assert told[0] == {"section": TITLES[0], "failed": "its process ended with exit code 1"}
     assert told[1] == {"section": TITLES[1], "failed": "0.001 minutes were over"}
-    with pytest.raises(UsageError, match="C2A002 device 'cuda:99' is not here"):
+    with pytest.raises(UsageError, match="C2A002 device 'cuda:99' is not available"):
         gpu.main(["--device", "cuda:99"])
 
 

@@ -137,9 +137,9 @@ def test_a_mask_in_a_file_of_inputs_is_passed_to_the_network(encoder):
 @pytest.mark.parametrize(
     ("entries", "match"),
     [
-        ({"src": 3, "mesk": 2}, "'mesk', which is no argument of TransformerEncoder"),
-        ({"images": 3, "mask": 2}, "'images', which is no argument"),
-        ({"images": 3, "mesk": 2}, "'mesk' beside what the network runs on"),
+        ({"src": 3, "mesk": 2}, "'mesk', which is not an argument of TransformerEncoder"),
+        ({"images": 3, "mask": 2}, "'images', which is not an argument"),
+        ({"images": 3, "mesk": 2}, "'mesk' besides the inputs of the network"),
     ],
 )
 def test_an_entry_of_a_file_of_inputs_is_no_argument_in_silence(encoder, command, entries, match):

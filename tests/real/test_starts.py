@@ -115,7 +115,7 @@ def test_masked_autoencoders_start_where_their_tokens_stay_in_place():
     inputs = {"pixel_values": torch.randn(2, 1, 28, 28), "noise": torch.arange(49.0).expand(2, -1)}
     start = conv2attn.start_at_convolution(network, example_input=inputs)
     assert len(start.heads) == 8
-    assert "decoder.decoder_layers.0.attention is unchanged: it asks from 50x16 numbers" in start.notes
+    assert "decoder.decoder_layers.0.attention is unchanged: its queries have 50x16 numbers" in start.notes
 
 
 def test_words_stand_on_a_line():

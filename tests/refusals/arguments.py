@@ -39,12 +39,12 @@ REFUSALS = {
             NETWORK, NETWORK, example_input=(3, 9, 9), input_size=(3, 9, 9)
         ),
         r"Load it first: conv2attn\.load\('resnet18\.pt'\)": lambda: convert("resnet18.pt"),
-        r"C2A005 nothing says how large .*Pass input_size, such as \(3, 224, 224\), or example_input": lambda: (
+        r"C2A005 the size of the .*Pass input_size, such as \(3, 224, 224\), or example_input": lambda: (
             conv2attn.certify(NETWORK, NETWORK)
         ),
         "C2A008 every attention layer is skipped": lambda: conv2attn.soften(convert(NETWORK), alpha=5, skip="*"),
         "C2A002 up_to='bits'": lambda: conv2attn.assert_same(NETWORK, NETWORK, IMAGE, up_to="bits"),
-        "C2A120 example_input has 5 axes, and the page draws images": [
+        "C2A120 example_input has 5 axes, but the page draws only images": [
             lambda image=image: explore(nn.Conv3d(1, 2, 3), image)
             for image in (torch.ones(1, 1, 4, 5, 6), (1, 4, 5, 6))
         ],

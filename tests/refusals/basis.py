@@ -38,7 +38,7 @@ REFUSALS = {
         ),
         "C2A104 padding_mode='mirror' is not one of zeros, reflect": lambda: Padding((1,), (1,), "mirror"),
         "C2A104 padding_mode='reflect' of a zero-stuffed grid": lambda: Padding((1, 1), (1, 1), "reflect", (1, 2)),
-        "C2A120 an image of 3 channels, where the layer reads 2": lambda: evaluate(ONE, torch.ones(1, 3, 5)),
+        "C2A120 an image of 3 channels, but the layer reads 2": lambda: evaluate(ONE, torch.ones(1, 3, 5)),
         "C2A122 an edge has the key 7, and there are 5": lambda: Sparse.from_edges(
             torch.tensor([[7], [0]]), torch.ones(1), 5
         ),

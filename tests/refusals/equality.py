@@ -40,7 +40,7 @@ REFUSALS = {
         ),
         "C2A004 autocast is on": under_autocast,
         "C2A001 input_range=1000": lambda: certify(CONV, convert(CONV), input_size=(3, 4, 5), input_range=10**400),
-        "C2A004 inputs stand beside images": lambda: of_call(TOKENS, images=TOKENS),
+        "C2A004 inputs were passed together with images": lambda: of_call(TOKENS, images=TOKENS),
         "C2A006 forward is a list": lambda: of_call(TOKENS, forward=[1]),
         "C2A009 .* missing 1 required positional argument: 'memory'": lambda: of_call(TOKENS),
         "C2A006 no input is a tensor of floating-point numbers": lambda: of_call([1, 2]),

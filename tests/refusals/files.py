@@ -136,7 +136,9 @@ REFUSALS = {
         "C2A304 .* holds resnet18, not resnet34": lambda: loaded(
             ResNet(ResNetPlan(width=2, classes=3)).state_dict(), arch="resnet34"
         ),
-        r"C2A304 .* '0\.weight', '0\.bias', and is none of .*ResNet": lambda: loaded(nn.Sequential(CONV).state_dict()),
+        r"C2A304 .* '0\.weight', '0\.bias', and does not fit .*ResNet": lambda: loaded(
+            nn.Sequential(CONV).state_dict()
+        ),
         r"C2A303 .*'fc\.weight' is torch\.int8": lambda: loaded(
             (state := resnet_state()) | {"fc.weight": state["fc.weight"].to(torch.int8)}
         ),
@@ -158,7 +160,7 @@ REFUSALS = {
         "C2A004 example_input is of .pt2 and .onnx, not of .pt": lambda: save(
             convert(CONV), "new.pt", example_input=(3, 8, 8)
         ),
-        "C2A005 nothing says how large": lambda: save(convert(nn.Sequential(CONV)), "new.pt2"),
+        "C2A005 the image size of the exported network": lambda: save(convert(nn.Sequential(CONV)), "new.pt2"),
         "C2A005": lambda: read_images(different()),
         "C2A004 a mean without a deviation": lambda: read_images(put("a.npy", PIXELS), mean=(0.5,)),
         "C2A007 .*2 and 2 numbers, the images 3 channels": lambda: read_images(

@@ -55,9 +55,9 @@ REFUSALS = {
             nn.Conv2d(1, 1, 3), AROUND, sides=(5, 5)
         ),
         "C2A001 an operator or a weight is not finite": lambda: expand(INFINITE, AROUND, sides=(5, 5)),
-        "C2A007 groups=2 divides not all": lambda: BasisConvolution(3, 4, 1, groups=2),
+        "C2A007 groups=2 does not divide all": lambda: BasisConvolution(3, 4, 1, groups=2),
         "C2A122 a mask": [lambda mask=mask: HEADS(IMAGE, None, mask) for mask in MASKS],
-        "C2A120 an image of 7 channels, where heads read 8": [
+        "C2A120 an image of 7 channels for heads that read 8": [
             lambda mask=mask: HEADS(IMAGE[:, :7], None, mask) for mask in (None, PATTERN)
         ],
         "C2A002 join='product' is none of": lambda: AttentionConvolution(HEADS.mechanism, HEADS.value, join="product"),
@@ -69,8 +69,8 @@ REFUSALS = {
     UnsupportedError: {
         r"C2A110 no layer of torch\.nn has the operators of a Chebyshev": lambda: to_torch(CHEBYSHEV),
         "C2A101 shifts that reach beyond reflect padding": lambda: to_torch(BEYOND),
-        "C2A110 Linear is no layer": lambda: to_torch(nn.Linear(1, 1)),
-        "C2A101 only a convolution and a 1x1 convolution": [
+        "C2A110 Linear is not a layer": lambda: to_torch(nn.Linear(1, 1)),
+        "C2A101 only a convolution followed by a 1x1 convolution": [
             lambda: as_basis(nn.Sequential(nn.Conv1d(1, 1, 1))),
             lambda: as_basis(nn.Sequential(nn.Conv1d(1, 1, 1), nn.Conv1d(1, 1, 3))),
         ],
@@ -85,13 +85,13 @@ REFUSALS = {
         "C2A106 Scaled has a forward of its own": lambda: from_torch(SCALED(8, 2)),
         "C2A106 MultiheadAttention has hooks": lambda: from_torch(HOOKED),
         "C2A101 Linear cannot be read as an attention convolution": lambda: from_torch(nn.Linear(1, 1)),
-        "C2A110 MultiheadAttention is a softmax of dot products": lambda: to_torch(
+        "C2A110 MultiheadAttention is only a softmax of dot products": lambda: to_torch(
             AttentionConvolution(BiAffine(None, torch.ones(1, 2)), torch.ones(1, 2, 2))
         ),
         "C2A110 a bi-affine mechanism without any": lambda: AttentionConvolution(BiAffine(), torch.ones(1, 2, 2))(
             torch.ones(1, 2, 3)
         ),
-        "C2A110 quadratic positions score all pairs": lambda: AttentionConvolution(
+        "C2A110 quadratic positions score only all pairs": lambda: AttentionConvolution(
             Quadratic(torch.zeros(1, 1), torch.ones(1)), torch.ones(1, 2, 2)
         )(torch.ones(1, 2, 5), None, pattern_of(Graph(EDGES, 5))),
     },

@@ -111,7 +111,7 @@ REFUSALS = {
                 ),
                 (IMAGES, {"labels": [0, 1]}, "C2A006 labels are 2 numbers of torch.int64, and there are 7 images"),
                 (IMAGES, {"labels": [0.5] * 7}, "C2A006 labels are 7 numbers of torch.float32"),
-                (IMAGES, {"labels": [5] * 7}, "C2A006 labels from 5 to 5 are no classes of 5 outputs"),
+                (IMAGES, {"labels": [5] * 7}, "C2A006 labels from 5 to 5 are not classes of 5 outputs"),
                 (
                     IMAGES,
                     {"labels": [0] * 7, "replace": None},

@@ -37,7 +37,7 @@ def within_itself():
 
 
 ADDED = {
-    "0 is no Conv2d of its attributes": lambda: nn.Sequential(changed(in_channels=99)),
+    "0 is not a Conv2d with its attributes": lambda: nn.Sequential(changed(in_channels=99)),
     "says transposed=True": lambda: changed(transposed=True),
     "replaces the forward of Conv2d": lambda: changed(forward="text"),
     "(replaces the forward|has an attribute forward)": lambda: changed(forward=nn.Identity()),
@@ -47,8 +47,8 @@ ADDED = {
     "says _reversed_padding_repeated_twice=.1, 1": lambda: changed(_reversed_padding_repeated_twice=[1, 1, 1, 1]),
     "tensors have other names or sizes": lambda: changed("_parameters", more=nn.Parameter(torch.ones(1))),
     "other names or sizes": lambda: changed("_parameters", weight=nn.Parameter(torch.ones(9, 9, 3, 3))),
-    "has _buffers that are none": lambda: changed("_buffers", more="text"),
-    "(has no attribute|has _modules that are none)": lambda: changed("_modules", more=torch.ones(1)),
+    "has _buffers of a wrong type": lambda: changed("_buffers", more="text"),
+    "(has no attribute|has _modules of a wrong type)": lambda: changed("_modules", more=torch.ones(1)),
     "contains itself": within_itself,
     # a pickle that would make a layer of any size
     "the constructor of Conv2d is called": lambda: {"model": Runs(nn.Conv2d, 3, 4, 3)},

@@ -28,7 +28,7 @@ def test_a_conversion_is_the_same_network(network):
 
 def test_a_fold_is_the_same_up_to_rounding_alone(network):
     folded = nn.Sequential(fuse_conv_bn_eval(network[0], network[1]), *network[2:])
-    with pytest.raises(AssertionError, match=r"^holds as rounded alone, and up_to='formula' asks for more") as failure:
+    with pytest.raises(AssertionError, match=r"^holds as rounded only, but up_to='formula' requires more") as failure:
         conv2attn.assert_same(network, folded, IMAGE)
     assert failure.value.certificate.rounded is not None
     assert conv2attn.assert_same(network, folded, IMAGE, up_to="rounding").exit_code == 0

@@ -97,7 +97,7 @@ def test_a_mask_in_the_file_is_passed_on(verify):
 BAD = {
     "a name that is no argument": (
         lambda p: torch.save({"x": X, "memory": MEMORY, "mesk": MASK}, p),
-        "'mesk', which is no argument",
+        "'mesk', which is not an argument",
     ),
     "text": (lambda p: torch.save({"x": X, "memory": {1, 2}}, p), "call.pt holds a set among its inputs"),
     "not finite": (
@@ -128,8 +128,8 @@ def test_an_archive_that_unpacks_to_more_than_its_bytes_is_refused(verify):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        (["--input-size", "3x4"], "C2A004 --input-size is about images"),
-        (["--mean", "0", "--std", "1"], "C2A004 --mean is about images"),
+        (["--input-size", "3x4"], "C2A004 --input-size is for images"),
+        (["--mean", "0", "--std", "1"], "C2A004 --mean is for images"),
         (["--save-input", "shown.npz"], "C2A004 --save-input keeps an image"),
         (["--match", "out"], "C2A006"),
         (["--match", "out=0", "--match", "out=1"], "C2A004 --match names one tensor"),
@@ -154,8 +154,8 @@ def test_a_certificate_is_checked_again_with_its_own_inputs_alone(verify):
     result = call(*again, "--inputs", "moved.npz")
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "holds: c.json"), result.output
     np.savez("call.npz", x=X.numpy(), memory=MEMORY.nextafter(X.new_tensor(9.0)).numpy(), scale=2.0)
-    refused(*again, match="C2A004 call.npz holds other inputs")
-    refused(*again, "--inputs", "call.npz", match="C2A004 call.npz holds other inputs")
+    refused(*again, match="C2A004 call.npz has other inputs")
+    refused(*again, "--inputs", "call.npz", match="C2A004 call.npz has other inputs")
     np.savez("call.npz", x=X.numpy(), memory=MEMORY.numpy(), scale=3.0)
     assert call(*again).exit_code == 1  # a plain value is compared with the document
 
@@ -174,4 +174,4 @@ def test_edited_inputs_of_a_certificate_do_not_pass(tmp_path, monkeypatch, edit)
         document["inputs"][0][edit] = {"sha256": "0" * 64, "shape": [1, 3, 12, 11]}[edit]
     Path("c.json").write_text(json.dumps(document))
     assert call("recheck", "c.json").exit_code == 1
-    refused("recheck", "c.json", "--inputs", "a.pt", match="C2A004 the certificate is of random inputs")
+    refused("recheck", "c.json", "--inputs", "a.pt", match="C2A004 the certificate is for random inputs")

@@ -96,7 +96,7 @@ def test_a_compiled_layer_can_be_trained(engine):
 def test_a_layer_from_which_nothing_was_derived_is_not_traced():
     layer = hard_layer("plain", "conv")
     layer.encoding.derived.clear()
-    with pytest.raises(EngineError, match="C2A203 attention: nothing was derived from its centres and sharpness"):
+    with pytest.raises(EngineError, match="C2A203 attention: no facts were derived from its centres and sharpness"):
         torch.export.export(layer, (image_for(layer),), strict=False)
 
 

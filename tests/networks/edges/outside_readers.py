@@ -132,7 +132,7 @@ class Asking(Reader):
 def test_readers_of_the_class_are_named_and_certify_finds_the_difference():
     model = whole(Asking()).eval()
     rows = {row.name: row.reason for row in conversion_of(convert(model, example_input=IMAGE)).rows}
-    assert rows["conv"] == rows["other"] == "Asking asks for its class, which is no convolution's"
+    assert rows["conv"] == rows["other"] == "Asking reads its class, which is not a convolution's"
     assert rows["box.0.0"] == ""
     assert {row.reason for row in conversion_of(convert(model)).rows} == {""}
     assert certify(model, convert(model), images=IMAGE).verdict is not Verdict.HOLDS

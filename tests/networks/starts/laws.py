@@ -289,7 +289,7 @@ def test_the_number_of_heads_is_the_layers_own_and_is_checked():
         return conv2attn.start_at_convolution(network, **arguments)
 
     assert len(start(num_heads=2).heads) == len(start(head_dim=24).heads) == 4
-    with pytest.raises(UsageError, match=r"C2A502 .*how many heads its 48 queries are of\. Give the layer"):
+    with pytest.raises(UsageError, match=r"C2A502 .*the number of heads of its 48 queries is unknown\. Give the layer"):
         start()
     with pytest.raises(UnsupportedError, match=r"not one of 4 heads of 54 queries \(2 of 55\)"):
         start(num_heads=4)

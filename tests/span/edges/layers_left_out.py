@@ -130,7 +130,7 @@ def test_what_needs_weights_refuses_attention_that_takes_them_at_each_call():
         conv2attn.soften(network, alpha=3)
     with pytest.raises(UsageError, match="C2A505 no layer of the Called has values and outputs that are read"):
         conv2attn.recover(network, grid=(5, 6))
-    with pytest.raises(UnsupportedError, match="C2A103 attention in place of a functional convolution"):
+    with pytest.raises(UnsupportedError, match="C2A103 attention that replaces a functional convolution"):
         conv2attn.recover(network.attending_calls.layers[0])
 
 

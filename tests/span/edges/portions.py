@@ -107,8 +107,8 @@ def test_a_query_that_is_passed_over_is_noticed(monkeypatch):
     targets, limits = shift_targets(rows.grid, OFFSETS), limits_for(rows, None, None)
     everything = module.read_portions
     monkeypatch.setattr(module, "read_portions", lambda *given: [p for p in everything(*given) if 7 not in p.rows])
-    with pytest.raises(RuntimeError, match="planted: of 12 rows, 11 were looked at"):
+    with pytest.raises(RuntimeError, match="planted: of 12 rows, 11 were read"):
         check("interior", rows, targets, limits)
     monkeypatch.setattr(module, "read_portions", lambda *given: [*everything(*given), *everything(*given)])
-    with pytest.raises(RuntimeError, match="24 were looked at"):
+    with pytest.raises(RuntimeError, match="24 were read"):
         check("interior", rows, targets, limits)

@@ -118,7 +118,7 @@ def test_a_certificate_of_another_file_is_refuted():
     forged = conv2attn.convert(network())
     forged[0].weight.data[0, 0] += 2.0**-20
     conv2attn.save(forged, "b.pt", force=True)
-    assert "b.pt is not the file that the certificate is of" in " ".join(again()[1].split())
+    assert "b.pt is not the file of the certificate" in " ".join(again()[1].split())
     code, said = again(signed())
     assert (code, "is true" in said) == (1, False), said
 
@@ -265,7 +265,7 @@ def test_formulas_tell_apart_what_certify_would_let_pass():
     wrong[0].weight.data[0, 0, 0, 0] += 1
     found = recheck_certificate("c", body, (first, wrong), lambda: report)
     assert (found.verdict, found.log2_chance) == (Verdict.UNDECIDED, None)
-    assert found.unknown == ("that both are one formula: they are told apart",)
+    assert found.unknown == ("that both are one formula: the formulas differ",)
     renamed = nn.Sequential(*second, nn.Identity())
     del renamed[0]
     assert recheck_certificate("c", body, (first, renamed), lambda: report).verdict is Verdict.UNDECIDED
@@ -315,7 +315,7 @@ def test_networks_called_in_other_ways_are_checked_again_as_they_were_certified(
 @pytest.mark.parametrize("text", ["no json", "[" * 100_000, "{}", "[]", "3", "\0", "{" + '"a":[' * 10_000])
 def test_what_is_no_certificate_is_refused_in_a_sentence(text):
     Path("c.json").write_text(text)
-    refused("recheck", "c.json", match="c.json is no certificate of two files")
+    refused("recheck", "c.json", match="c.json is not a certificate of two files")
 
 
 def test_missing_files_are_refused_and_others_can_be_named():
@@ -332,7 +332,7 @@ def test_a_certificate_says_not_how_files_are_read():
     """Otherwise it could run code: that of a pickle, or of a file that --arch names."""
     pair()
     body = certified()
-    refused("recheck", "c.json", match="written with other options on reading its files: conv2attn verify")
+    refused("recheck", "c.json", match="written with other options for reading its files: conv2attn verify")
     command = body["circumstances"]["command"]
     others = (
         f"{command} --allow evil.Class",

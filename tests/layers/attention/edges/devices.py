@@ -101,7 +101,7 @@ def test_a_step_that_reads_a_value_or_copies_one_is_found():
 @pytest.mark.parametrize("engine", ["conv", "gather", "sdpa"])
 def test_engines_that_rest_on_values_refuse_trained_heads_on_a_device(engine):
     layer = soft_layer(engine).to(DEVICE)
-    with pytest.raises(EngineError, match=r"C2A201 attention: .* cannot be read here without waiting; freeze them"):
+    with pytest.raises(EngineError, match=r"C2A201 attention: .* cannot be read here without a sync; freeze them"):
         layer(image_for(layer))
 
 

@@ -77,7 +77,7 @@ def test_a_compiled_layer_is_compiled_again_when_its_heads_became_soft():
     compiled, image = torch.compile(layer, backend="eager"), torch.randn(1, 2, 5, 4)
     before = compiled(image)
     layer.encoding.assign(alpha=1)
-    with pytest.raises(EngineError, match="C2A203 attention: nothing was derived from its centres and sharpness"):
+    with pytest.raises(EngineError, match="C2A203 attention: no facts were derived from its centres and sharpness"):
         compiled(image)
     layer.prepare()
     assert_same_output(compiled(image), layer(image))

@@ -80,7 +80,7 @@ def test_sdpa_never_materialises_all_pairs():
 def test_sdpa_refuses_grids_beyond_its_float_limits():
     layer = attention_for(read_convolution(torch.nn.Conv1d(1, 1, 3, padding=1)))
     assert layer.why_engine(torch.empty(1, 1, 1000))["sdpa"] == "exact"
-    assert "float32 features would be wrong by up to" in layer.why_engine(torch.empty(1, 1, 100_000))["sdpa"]
+    assert "float32 features would err by up to" in layer.why_engine(torch.empty(1, 1, 100_000))["sdpa"]
     with pytest.raises(EngineError, match="C2A201 attention: engine 'sdpa' is not exact here: float32 features"):
         set_engine(layer, "sdpa")(torch.empty(1, 1, 100_000))
 

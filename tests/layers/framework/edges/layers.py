@@ -79,7 +79,7 @@ def test_the_same_parameters_run_on_other_graphs_and_learn():
     for nodes in (4, 9):
         layer(torch.randn(1, 2, nodes), gcn(Graph(EDGES, nodes))).sum().backward()
     assert layer.output.grad.abs().sum() > 0
-    with pytest.raises(UsageError, match="C2A122 a structure of 9 terms, where the layer has 1"):
+    with pytest.raises(UsageError, match="C2A122 a structure of 9 terms for a layer of 1"):
         layer(torch.randn(1, 2, 4, 4), GRID)
 
 

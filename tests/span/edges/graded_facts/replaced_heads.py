@@ -369,8 +369,8 @@ def test_the_command_takes_heads_and_labels(images, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--heads", "blocks.0:1"], "--heads is about replaced heads"),
-        (["--labels", "labels.csv"], "--labels is about replaced heads"),
+        (["--heads", "blocks.0:1"], "--heads needs --replace"),
+        (["--labels", "labels.csv"], "--labels needs --replace"),
         (["--replace", "mean", "--heads", "blocks.0"], "blocks.0"),
         (
             ["--replace", "mean", "--heads", "all", "--heads", "blocks.0:1"],
