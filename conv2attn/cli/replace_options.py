@@ -70,7 +70,7 @@ replacing = grouped(
     click.option(
         "--replace",
         type=click.Choice(["position", "shift", "mean", "uniform"]),
-        help="Replace heads by mean attention, by displacement, by the nearest shift, or by uniform attention; compare.",
+        help="Replace heads by mean attention, by displacement, the nearest shift, or uniform attention; compare.",
     ),
     click.option(
         "--heads",

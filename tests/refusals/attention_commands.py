@@ -65,7 +65,7 @@ COMMANDS = {
     "distil net.pt -o new.pt --max-loss much": "C2A006 --max-loss 'much' is not a positive number. Write 0.01, say",
     "distil net.pt -o new.pt --max-loss -1 --inputs pixels.npy": "C2A001 max_loss=-1.0 is not a positive finite number",
     "distil net.pt -o new.pt --max-loss 1 --inputs pixels.npy": "C2A006 distilling needs 6 images",
-    "distil net.pt -o new.pt --max-loss 1 --inputs pixels.npy --heads one": "C2A006 --heads one is not a layer with heads",
+    "distil net.pt -o new.pt --max-loss 1 --inputs pixels.npy --heads one": "C2A006 --heads one is not a layer",
     "distil net.pt -o net.pt --max-loss 1 --inputs pixels.npy --force": "C2A004 net.pt is read by this call",
     "distil net.pt -o new.txt --max-loss 1 --inputs pixels.npy": "C2A308",
     "explore net.pt -o new.html --input-size 3x12": "C2A007 --input-size 3x12 is not channels, rows and columns",

@@ -54,7 +54,7 @@ REFUSALS = {
         r"C2A122 7 edges have weights \(6,\)": lambda: Graph(EDGES, 5, torch.ones(6)),
         r"C2A122 7 edges have kinds \(2,\)": lambda: relations(GRAPH, torch.zeros(2), 2),
         "C2A122 an edge has the kind 2, and there are 2": lambda: relations(GRAPH, torch.arange(7) % 3, 2),
-        r"C2A122 shifts by \(\(0, 1\),\) are not those": [
+        r"C2A122 shifts by \(\(0, 1\),\) do not fit": [
             lambda rule=rule: rule(Shift(((0, 1),)), torch.ones(1, 1, 4), (4,)) for rule in (apply, combine)
         ],
         "C2A122 edges between": lambda: apply(STEP, torch.ones(1, 4), (4,)),

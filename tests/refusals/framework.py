@@ -60,8 +60,8 @@ REFUSALS = {
         "C2A120 an image of 7 channels for heads that read 8": [
             lambda mask=mask: HEADS(IMAGE[:, :7], None, mask) for mask in (None, PATTERN)
         ],
-        "C2A002 join='product' is none of": lambda: AttentionConvolution(HEADS.mechanism, HEADS.value, join="product"),
-        "C2A002 join='mean' is none of": lambda: AttentionConvolution(
+        "C2A002 join='product' is not sum": lambda: AttentionConvolution(HEADS.mechanism, HEADS.value, join="product"),
+        "C2A002 join='mean' is not sum": lambda: AttentionConvolution(
             HEADS.mechanism, HEADS.value, HEADS.output, join="mean"
         ),
         "C2A001 sizes 4, 4, 2, None, -1, 1 are too small": lambda: BasisConvolution(4, 4, 2, rank=-1),

@@ -38,13 +38,13 @@ def within_itself():
 
 ADDED = {
     "0 is not a Conv2d with its attributes": lambda: nn.Sequential(changed(in_channels=99)),
-    "says transposed=True": lambda: changed(transposed=True),
+    "has transposed=True": lambda: changed(transposed=True),
     "replaces the forward of Conv2d": lambda: changed(forward="text"),
     "(replaces the forward|has an attribute forward)": lambda: changed(forward=nn.Identity()),
     "replaces the _conv_forward": lambda: changed(_conv_forward=1),
     "has an attribute extra": lambda: changed(extra=[nn.Identity()]),
     "has _forward_hooks": hooked,
-    "says _reversed_padding_repeated_twice=.1, 1": lambda: changed(_reversed_padding_repeated_twice=[1, 1, 1, 1]),
+    "has _reversed_padding_repeated_twice=.1, 1": lambda: changed(_reversed_padding_repeated_twice=[1, 1, 1, 1]),
     "tensors have other names or sizes": lambda: changed("_parameters", more=nn.Parameter(torch.ones(1))),
     "other names or sizes": lambda: changed("_parameters", weight=nn.Parameter(torch.ones(9, 9, 3, 3))),
     "has _buffers of a wrong type": lambda: changed("_buffers", more="text"),

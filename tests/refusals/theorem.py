@@ -60,7 +60,7 @@ REFUSALS = {
         "C2A101 offsets by a kernel": moved(
             (nn.Conv2d(2, 18, 3), PADDED), (nn.Conv2d(2, 18, 3, 2, 1), nn.Conv2d(2, 3, 3, 2, 1))
         ),
-        r"C2A101 padding \(0, 0\) in front": moved((nn.Conv2d(2, 18, 1), nn.Conv2d(2, 3, 3))),
+        r"C2A101 padding \(0, 0\) \(zeros\) is not": moved((nn.Conv2d(2, 18, 1), nn.Conv2d(2, 3, 3))),
         "reflect": moved((nn.Conv2d(2, 18, 1), nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"))),
     },
     UsageError: {

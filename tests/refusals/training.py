@@ -29,7 +29,7 @@ COMMANDS = {
     f"{TRAIN} --absolute none --attention-dropout 1": "C2A001 attention_dropout=1.0 is not at least 0 and less than 1",
     # these changed nothing
     "train resnet --data digits -o run --heads 9": "C2A004 --heads has no effect in a resnet. Leave it out",
-    "train quadratic --data digits -o run --alpha 3": "C2A004 --alpha changes nothing without --only or --skip",
+    "train quadratic --data digits -o run --alpha 3": "C2A004 --alpha has no effect without --only or --skip",
     f"{HYBRID} --width 8 --only stem": "C2A004 --width has no effect in the network of net.pt",
     # this converted nothing
     f"{HYBRID} --only ''": "C2A008 the pattern '' fits no convolution",
