@@ -1,7 +1,7 @@
 """Questions of whether two networks are equal that cannot be asked."""
 
 import torch
-from equality.certificate.edges.several_sizes import SIZES, Mean, Pooled
+from equality.certificate.edges.several_sizes import SIZES
 from equality.edges.inputs_of_calls import WIDTH, Cross, drawn
 from equality.edges.nested_outputs import IMAGES, Network
 from torch import nn
@@ -26,7 +26,7 @@ def under_autocast():
 REFUSALS = {
     UsageError: {
         "also_modes|input_size": [
-            lambda asked=asked: certify(Pooled(), Mean(), **{"input_size": SIZES[0]} | asked)
+            lambda asked=asked: certify(CONV, CONV, **{"input_size": SIZES[0]} | asked)
             for asked in (
                 {"also_modes": ["training"]},
                 {"also_modes": "gradients"},
