@@ -353,14 +353,14 @@ layer replays in {replay}. Outside are:
 """
 
 
-def built(name):
+def built(name, **smaller):
     """A network with random weights, and an input."""
     torch.manual_seed(0)
     if name in TRANSFORMERS:
         network, inputs = TRANSFORMERS[name]()
     else:
         options, side = TIMM[name]
-        network, inputs = timm.create_model(name, pretrained=False, **options), image(1, 3, side, side)
+        network, inputs = timm.create_model(name, pretrained=False, **options, **smaller), image(1, 3, side, side)
     draw_constants(network)
     if torch.is_tensor(inputs) and inputs.is_floating_point():
         measure_statistics(network, inputs)

@@ -188,11 +188,6 @@ class Adapted(nn.Linear):
         return 2 * super().forward(tokens)
 
 
-class Moved(VisionTransformer):
-    def _pos_embed(self, tokens):
-        return super()._pos_embed(tokens).flip(1).roll(1, 1)
-
-
 def vit_with(change):
     network = VisionTransformer(**SMALL)
     change(network)

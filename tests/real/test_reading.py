@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import timm
 import torch
 import transformers
 from architectures import PAGE, TIMM, TRANSFORMERS, built, row_of
@@ -34,16 +35,17 @@ def windows(side, window, shift):
 
 
 def test_windows_stand_where_they_are_by_definition():
-    network, images = built("swin_tiny_patch4_window7_224")
-    for place, read in enumerate(ask_attention(network, images).reads()):
-        side = (56, 28, 14)[place // 2]
+    sizes = {"img_size": 112, "depths": (2, 2), "embed_dim": 24, "num_heads": (2, 2)}
+    network = timm.create_model("swin_tiny_patch4_window7_224", **sizes).eval()
+    for place, read in enumerate(ask_attention(network, torch.randn(1, 3, 112, 112)).reads()):
+        side = (28, 14)[place // 2]
         assert np.array_equal(read.tokens.windows.places, windows(side, 7, 3 * (place % 2)))
 
 
 @pytest.mark.rotated
 def test_keys_of_a_halo_stand_around_the_queries_of_their_block():
     """Blocks of 8x8 queries, or of every second one of 16x16, have 12x12 keys; one block has the whole last map."""
-    network, images = built("halonet26t")
+    network, images = built("halonet26t", width_factor=0.25)
     for read, side, step in zip(ask_attention(network, images).reads(), (16, 16, 8), (1, 2, 1), strict=True):
         cells = torch.arange(side**2).reshape(1, 1, side, side)
         keys = torch.nn.functional.unfold(cells + 1.0, 12, padding=2, stride=8)[0].mT.long() - 1
@@ -84,7 +86,8 @@ def test_frames_of_a_video_are_an_axis():
 def test_queries_of_levit_stand_on_every_second_key_and_give_the_tokens_behind_them_their_places():
     """Three layers on an image of half the size: 7x7 tokens, then 4x4, then 2x2, which a hook puts in another order."""
     torch.manual_seed(0)
-    config = transformers.LevitConfig(depths=[1, 1, 1], image_size=112)
+    sizes = {"depths": [1, 1, 1], "hidden_sizes": [32, 48, 64], "num_attention_heads": [2, 3, 4]}
+    config = transformers.LevitConfig(**sizes, image_size=112)
     network, images = transformers.LevitModel(config).eval(), torch.rand(1, 3, 112, 112)
     order = torch.tensor([2, 0, 3, 1])
     network.encoder.stages[1].layers[2].register_forward_hook(lambda *of_layer: of_layer[-1][:, order])

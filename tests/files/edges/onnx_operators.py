@@ -16,7 +16,7 @@ from conv2attn.files import OPERATORS, graph_of
 
 DRAWN = np.random.default_rng(0)
 NEW, OLD = (13, 18, 21), (7, 9, 11)
-X, Y = (2, 4, 6, 5), (2, 4, 6, 5)
+X = (2, 4, 6, 5)
 IMAGES = {1: (2, 4, 9), 2: (2, 4, 6, 5), 3: (2, 4, 4, 5, 3)}
 
 

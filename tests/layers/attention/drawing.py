@@ -12,7 +12,6 @@ NAMES = ("qk", "qr", "uk", "vr")
 SUMS = ["+".join(names) for count in range(1, 5) for names in combinations(NAMES, count) if names != ("vr",)]
 """All sums of terms that read content."""
 FAMILIES = ("quadratic", "generalised", "learned", "sinusoidal", "enumerated")
-TABLED = ("learned", "sinusoidal")
 
 
 def encoding_for(family, heads, sides, generator, alpha=0.3):

@@ -67,9 +67,9 @@ def most(name, layers, side, width):
 
 
 def grown(name, monkeypatch):
-    """By how many bytes the most memory of a question grows with a layer, from five layers to eight."""
+    """By how many bytes the most memory of a question grows with a layer, from three layers to five."""
     monkeypatch.setattr(f"{READING}.phase.AT_ONCE", 1)  # each layer is a group of its own, as large ones are
-    return (most(name, 8, SIDE, WIDTH) - most(name, 5, SIDE, WIDTH)) / 3
+    return (most(name, 5, SIDE, WIDTH) - most(name, 3, SIDE, WIDTH)) / 2
 
 
 @pytest.mark.rotated

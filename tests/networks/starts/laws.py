@@ -110,14 +110,14 @@ def test_each_head_attends_as_much_as_its_row_says(case, kernel_size, alpha):
 
 
 def test_all_offsets_of_an_image_are_dealt_out():
-    network = vit(side=12, patch=4, width=32, heads=4, layers=8)
+    network = vit(side=12, patch=4, heads=8, layers=4)
     start = conv2attn.start_at_convolution(network, kernel_size="image", alpha=1.0)
     every = set(itertools.product(range(-2, 3), range(-2, 3)))
     assert {head.offset for head in start.heads} == every
 
 
 def test_drawn_content_stays_and_the_bound_is_measured_with_it():
-    before, silent = vit(drawn="torch"), vit(drawn="torch")
+    before, silent = vit(drawn="torch", layers=2), vit(drawn="torch", layers=2)
     network, images = copy.deepcopy(before), torch.randn(3, 1, 28, 28)
     quiet = conv2attn.start_at_convolution(silent, example_input=images)
     start = conv2attn.start_at_convolution(network, example_input=images, content="drawn")
@@ -304,7 +304,7 @@ def test_unsupported_models_are_refused_and_unchanged():
     named = Parts("where", ("embedding", "beside", "blocks.*.linear2", "blocks.*.self_attn.out_proj"), sides=(6, 9))
     conv2attn.start_at_convolution(network, **{**arguments, "parts": named})
     with pytest.raises(UnsupportedError, match="narrower than 4"):
-        conv2attn.start_at_convolution(vit(width=24, heads=8))
+        conv2attn.start_at_convolution(vit(width=24, heads=8, layers=1))
     small, arguments = own(width=4, heads=1)
     with pytest.raises(UnsupportedError, match="leave none of 4"):
         conv2attn.start_at_convolution(small, **arguments)

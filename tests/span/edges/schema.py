@@ -107,12 +107,6 @@ def test_all_verdicts_and_what_decides_them_are_among_them():
     assert any(target["excluded"] is None for target in targets)
 
 
-def spoiled(change):
-    body = json.loads(text_of("one-hot"))
-    change(body)
-    return body
-
-
 @pytest.mark.parametrize(
     "change",
     [

@@ -11,7 +11,6 @@ from conv2attn.testing import assert_same_output
 from conv2attn.theory.basis import AttentionGrid, Padding, Sites
 
 TERMS = ["vr", "qr", "qk", "uk", "qk+qr", "qk+vr", "qk+qr+uk", "qk+qr+uk+vr"]
-ALL = "qk+qr+uk+vr"
 
 
 def layer_with(kind="quadratic", axes=2, dtype=torch.float64, **options):

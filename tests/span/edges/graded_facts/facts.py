@@ -13,7 +13,6 @@ from conv2attn import heads
 from conv2attn.span import ask_attention
 
 SIDES = (3, 4)
-PLACES = [(i, j) for i in range(3) for j in range(4)]
 
 
 def planted(weights, seed=0, sides=SIDES, sharp=0.5):
