@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from attentions import OFFSETS, hard
+from attentions import hard
 from torch import nn
 
 import conv2attn
@@ -15,20 +15,6 @@ from conv2attn.span.graded_facts import patterns
 
 def facts(attention, grid):
     return heads(attention, grid=grid).layers[0]
-
-
-def test_heads_that_tile_a_kernel_cover_it_without_overlap_and_equal_heads_cover_one_of_it():
-    tiling = facts(conv2attn.convert(nn.Conv2d(1, 1, 3)), (6, 7))
-    assert tiling.coverage == pytest.approx(9)
-    assert [(head.overlap, head.likeness) for head in tiling.heads] == [(0, 0)] * 9
-    assert tiling.redundant_pairs == 0
-    one = conv2attn.convert(nn.Conv2d(1, 1, 1))
-    twice = np.concatenate([facts_attention(one)] * 3, 1)
-    equal = facts(twice, (5, 6))
-    assert (equal.coverage, equal.redundant_pairs) == (pytest.approx(1), 3)
-    assert [(head.overlap, head.likeness) for head in equal.heads] == [pytest.approx((1, 1))] * 3
-    alone = facts(hard((5, 6), OFFSETS[:1]), (5, 6))
-    assert (alone.heads[0].overlap, alone.heads[0].likeness, alone.redundant_pairs) == (None, None, 0)
 
 
 @pytest.mark.parametrize("images", [3, 8, 20])
