@@ -2,20 +2,20 @@
 
 import torch
 from equality.certificate.edges.several_sizes import SIZES
-from equality.edges.inputs_of_calls import WIDTH, Cross, drawn
-from equality.edges.nested_outputs import IMAGES, Network
+from equality.edges.inputs_of_calls import WIDTH, cross, drawn
+from equality.edges.nested_outputs import IMAGES
 from torch import nn
 
 from conv2attn import certify, convert
 from conv2attn.equality import symmetric
 from conv2attn.errors import Conv2AttnError, UsageError
 
-CONV, TOKENS, PLAIN = nn.Conv2d(3, 4, 3), drawn(1, 5, WIDTH), Network(lambda y: y)
+CONV, TOKENS, PLAIN = nn.Conv2d(3, 4, 3), drawn(1, 5, WIDTH), nn.Sequential(nn.Conv2d(3, 4, 3))
 
 
 def of_call(*inputs, **options):
     """Compares a call of two networks."""
-    certify(Cross(False), Cross(True), *inputs, **options)
+    certify(cross(False), cross(True), *inputs, **options)
 
 
 def under_autocast():
