@@ -229,44 +229,7 @@ def lstm_cell(from_input, from_hidden, cell, *biases):
     return out * after.tanh(), after, torch.cat(gates, 1)
 
 
-def lstm_cell_backward(by_hidden, by_cell, before, after, gates, has_bias):
-    """The gradients by the sums of all gates, by the cell before, and by each bias."""
-    enter, keep, new, out = gates.chunk(4, 1)
-    by_hidden = torch.zeros_like(after) if by_hidden is None else by_hidden
-    inner = by_hidden * out * (1 - after.tanh() ** 2) + (0 if by_cell is None else by_cell)
-    slopes = [inner * new * enter * (1 - enter), inner * before * keep * (1 - keep), inner * enter * (1 - new**2)]
-    summed = torch.cat([*slopes, by_hidden * after.tanh() * out * (1 - out)], 1)
-    return summed, inner * keep, summed.sum(0) if has_bias else None
-
-
-def gru_cell(from_input, from_hidden, hidden, input_bias=None, hidden_bias=None):
-    """One step of a GRU, and what its gradients need, as torch asks a device for them."""
-    reset, keep, new = (from_input if input_bias is None else from_input + input_bias).chunk(3, 1)
-    other_reset, other_keep, from_hidden = (from_hidden if hidden_bias is None else from_hidden + hidden_bias).chunk(
-        3, 1
-    )
-    reset, keep = (reset + other_reset).sigmoid(), (keep + other_keep).sigmoid()
-    new = (new + reset * from_hidden).tanh()
-    return new + keep * (hidden - new), torch.cat([reset, keep, new, hidden, from_hidden], 1)
-
-
-def gru_cell_backward(by_hidden, workspace, has_bias):
-    """The gradients by the sums of input and of hidden state, by the hidden state before, and by each bias."""
-    reset, keep, new, hidden, from_hidden = workspace.chunk(5, 1)
-    by_new = by_hidden * (1 - keep) * (1 - new**2)
-    by_keep = by_hidden * (hidden - new) * keep * (1 - keep)
-    by_reset = by_new * from_hidden * reset * (1 - reset)
-    by_sums = [torch.cat([by_reset, by_keep, last], 1) for last in (by_new, by_new * reset)]
-    by_biases = [each.sum(0) if has_bias else None for each in by_sums]
-    return *by_sums, by_hidden * keep, *by_biases
-
-
-FUSED = {
-    aten._thnn_fused_lstm_cell: lstm_cell,
-    aten._thnn_fused_lstm_cell_backward_impl: lstm_cell_backward,
-    aten._thnn_fused_gru_cell: gru_cell,
-    aten._thnn_fused_gru_cell_backward: gru_cell_backward,
-}
+FUSED = {aten._thnn_fused_lstm_cell: lstm_cell}
 """Kernels that torch has on devices alone."""
 
 

