@@ -106,126 +106,84 @@ TIMM = {
     "vit_small_r26_s32_224": ({"depth": 2}, 224),
     "vitamin_small_224": ({}, 224),
 }
+
+
+def model(kind, inputs=None, **config):
+    """A maker of a model of transformers and its inputs: ids, an image of a side, numbers of a shape, or a call."""
+
+    def made():
+        network = getattr(tr, f"{kind}Model")(getattr(tr, f"{kind}Config")(**config))
+        if inputs is None:
+            return network, IDS
+        if callable(inputs):
+            return network, inputs()
+        return network, image(*(inputs if isinstance(inputs, tuple) else (1, 3, inputs, inputs)))
+
+    return made
+
+
+def small(kind, inputs=None, **config):
+    return model(kind, inputs, **(SMALL | config))
+
+
 TRANSFORMERS = {
-    "ViT": lambda: (tr.ViTModel(tr.ViTConfig(**SMALL)), image(1, 3, 224, 224)),
-    "DeiT": lambda: (tr.DeiTModel(tr.DeiTConfig(**SMALL)), image(1, 3, 224, 224)),
-    "DINOv2": lambda: (tr.Dinov2Model(tr.Dinov2Config(**SMALL, image_size=224)), image(1, 3, 224, 224)),
-    "DINOv2 with registers": lambda: (
-        tr.Dinov2WithRegistersModel(tr.Dinov2WithRegistersConfig(**SMALL, image_size=224)),
-        image(1, 3, 224, 224),
+    "ViT": small("ViT", 224),
+    "DeiT": small("DeiT", 224),
+    "DINOv2": small("Dinov2", 224, image_size=224),
+    "DINOv2 with registers": small("Dinov2WithRegisters", 224, image_size=224),
+    "CLIP vision": small("CLIPVision", 224, image_size=224, patch_size=32),
+    "SigLIP vision": small("SiglipVision", 64, image_size=64),
+    "YOLOS": small("Yolos", (1, 3, 128, 192), image_size=[128, 192], num_detection_tokens=10),
+    "DPT": small("DPT", 224, image_size=224, backbone_out_indices=[0, 1, 1, 1]),
+    "ViT-MAE": small("ViTMAE", lambda: {"pixel_values": image(1, 3, 224, 224), "noise": image(1, 196)}),
+    "Hiera": model("Hiera", 224, embed_dim=24, num_heads=[1, 2, 4, 8], depths=[1, 2, 2, 1]),
+    "TimeSformer": small("Timesformer", (1, 4, 3, 64, 64), image_size=64, num_frames=4),
+    "VideoMAE": small("VideoMAE", (1, 8, 3, 64, 64), image_size=64, num_frames=8),
+    "Swin": model("Swin", 224, embed_dim=24, depths=[2, 2, 2], num_heads=[1, 2, 4], image_size=224),
+    "Swin v2": model("Swinv2", 224, embed_dim=24, depths=[2, 2, 2], num_heads=[1, 2, 4], image_size=224),
+    "SegFormer": model("Segformer", 224, depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 64, 64]),
+    "PVT": model("Pvt", 224, depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 64, 64], num_attention_heads=[1, 2, 4, 4]),
+    "PVT v2": model("PvtV2", 224, depths=[1, 1, 1, 1]),
+    "CvT": model("Cvt", 224, depth=[1, 2, 10], embed_dim=[32, 48, 64], num_heads=[1, 3, 4]),
+    "MobileViT": model("MobileViT", 256),
+    "MobileViT v2": model("MobileViTV2", 256),
+    "LeViT": model("Levit", 224, depths=[1, 1, 1]),
+    "BEiT": small("Beit", 64, image_size=64),
+    "ViTDet": model(
+        "VitDet",
+        128,
+        hidden_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        image_size=128,
+        window_block_indices=[0],
+        window_size=4,
+        pretrain_image_size=128,
     ),
-    "CLIP vision": lambda: (
-        tr.CLIPVisionModel(tr.CLIPVisionConfig(**SMALL, image_size=224, patch_size=32)),
-        image(1, 3, 224, 224),
-    ),
-    "SigLIP vision": lambda: (tr.SiglipVisionModel(tr.SiglipVisionConfig(**SMALL, image_size=64)), image(1, 3, 64, 64)),
-    "YOLOS": lambda: (
-        tr.YolosModel(tr.YolosConfig(**SMALL, image_size=[128, 192], num_detection_tokens=10)),
-        image(1, 3, 128, 192),
-    ),
-    "DPT": lambda: (
-        tr.DPTModel(tr.DPTConfig(**SMALL, image_size=224, backbone_out_indices=[0, 1, 1, 1])),
-        image(1, 3, 224, 224),
-    ),
-    "ViT-MAE": lambda: (
-        tr.ViTMAEModel(tr.ViTMAEConfig(**SMALL)),
-        {"pixel_values": image(1, 3, 224, 224), "noise": image(1, 196)},
-    ),
-    "Hiera": lambda: (
-        tr.HieraModel(tr.HieraConfig(embed_dim=24, num_heads=[1, 2, 4, 8], depths=[1, 2, 2, 1])),
-        image(1, 3, 224, 224),
-    ),
-    "TimeSformer": lambda: (
-        tr.TimesformerModel(tr.TimesformerConfig(**SMALL, image_size=64, num_frames=4)),
-        image(1, 4, 3, 64, 64),
-    ),
-    "VideoMAE": lambda: (
-        tr.VideoMAEModel(tr.VideoMAEConfig(**SMALL, image_size=64, num_frames=8)),
-        image(1, 8, 3, 64, 64),
-    ),
-    "Swin": lambda: (
-        tr.SwinModel(tr.SwinConfig(embed_dim=24, depths=[2, 2, 2], num_heads=[1, 2, 4], image_size=224)),
-        image(1, 3, 224, 224),
-    ),
-    "Swin v2": lambda: (
-        tr.Swinv2Model(tr.Swinv2Config(embed_dim=24, depths=[2, 2, 2], num_heads=[1, 2, 4], image_size=224)),
-        image(1, 3, 224, 224),
-    ),
-    "SegFormer": lambda: (
-        tr.SegformerModel(tr.SegformerConfig(depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 64, 64])),
-        image(1, 3, 224, 224),
-    ),
-    "PVT": lambda: (
-        tr.PvtModel(tr.PvtConfig(depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 64, 64], num_attention_heads=[1, 2, 4, 4])),
-        image(1, 3, 224, 224),
-    ),
-    "PVT v2": lambda: (tr.PvtV2Model(tr.PvtV2Config(depths=[1, 1, 1, 1])), image(1, 3, 224, 224)),
-    "CvT": lambda: (
-        tr.CvtModel(tr.CvtConfig(depth=[1, 2, 10], embed_dim=[32, 48, 64], num_heads=[1, 3, 4])),
-        image(1, 3, 224, 224),
-    ),
-    "MobileViT": lambda: (tr.MobileViTModel(tr.MobileViTConfig()), image(1, 3, 256, 256)),
-    "MobileViT v2": lambda: (tr.MobileViTV2Model(tr.MobileViTV2Config()), image(1, 3, 256, 256)),
-    "LeViT": lambda: (tr.LevitModel(tr.LevitConfig(depths=[1, 1, 1])), image(1, 3, 224, 224)),
-    "BEiT": lambda: (tr.BeitModel(tr.BeitConfig(**SMALL, image_size=64)), image(1, 3, 64, 64)),
-    "ViTDet": lambda: (
-        tr.VitDetModel(
-            tr.VitDetConfig(
-                hidden_size=48,
-                num_hidden_layers=2,
-                num_attention_heads=3,
-                image_size=128,
-                window_block_indices=[0],
-                window_size=4,
-                pretrain_image_size=128,
-            )
-        ),
-        image(1, 3, 128, 128),
-    ),
-    "I-JEPA": lambda: (tr.IJepaModel(tr.IJepaConfig(**SMALL, image_size=64)), image(1, 3, 64, 64)),
-    "ViT MSN": lambda: (tr.ViTMSNModel(tr.ViTMSNConfig(**SMALL, image_size=64)), image(1, 3, 64, 64)),
-    "BERT": lambda: (tr.BertModel(tr.BertConfig(**SMALL)), IDS),
-    "RoBERTa": lambda: (tr.RobertaModel(tr.RobertaConfig(**SMALL)), IDS),
-    "DistilBERT": lambda: (tr.DistilBertModel(tr.DistilBertConfig(dim=48, n_layers=2, n_heads=3, hidden_dim=96)), IDS),
-    "ELECTRA": lambda: (tr.ElectraModel(tr.ElectraConfig(**SMALL, embedding_size=48)), IDS),
-    "ALBERT": lambda: (tr.AlbertModel(tr.AlbertConfig(**SMALL, embedding_size=48)), IDS),
-    "MPNet": lambda: (tr.MPNetModel(tr.MPNetConfig(**SMALL)), IDS),
-    "DeBERTa v2": lambda: (tr.DebertaV2Model(tr.DebertaV2Config(**SMALL)), IDS),
-    "GPT-2": lambda: (tr.GPT2Model(tr.GPT2Config(n_embd=48, n_head=3, n_layer=2)), IDS),
-    "GPT-NeoX": lambda: (tr.GPTNeoXModel(tr.GPTNeoXConfig(**SMALL)), IDS),
-    "OPT": lambda: (
-        tr.OPTModel(
-            tr.OPTConfig(hidden_size=48, num_hidden_layers=2, num_attention_heads=3, ffn_dim=96, word_embed_proj_dim=48)
-        ),
-        IDS,
-    ),
-    "Llama": lambda: (tr.LlamaModel(tr.LlamaConfig(**SMALL)), IDS),
-    "Llama, grouped": lambda: (
-        tr.LlamaModel(tr.LlamaConfig(**(SMALL | {"num_attention_heads": 4, "num_key_value_heads": 2}))),
-        IDS,
-    ),
-    "Mistral": lambda: (
-        tr.MistralModel(tr.MistralConfig(**(SMALL | {"num_attention_heads": 4, "num_key_value_heads": 2}))),
-        IDS,
-    ),
-    "Qwen2": lambda: (
-        tr.Qwen2Model(tr.Qwen2Config(**(SMALL | {"num_attention_heads": 4, "num_key_value_heads": 2}))),
-        IDS,
-    ),
-    "Gemma": lambda: (tr.GemmaModel(tr.GemmaConfig(**SMALL, head_dim=16, num_key_value_heads=1)), IDS),
-    "Falcon": lambda: (
-        tr.FalconModel(tr.FalconConfig(hidden_size=48, num_hidden_layers=2, num_attention_heads=3)),
-        IDS,
-    ),
-    "BLOOM": lambda: (tr.BloomModel(tr.BloomConfig(hidden_size=48, n_layer=2, n_head=3)), IDS),
-    "XLNet": lambda: (tr.XLNetModel(tr.XLNetConfig(d_model=48, n_layer=2, n_head=3, d_inner=96)), IDS),
-    "BigBird": lambda: (tr.BigBirdModel(tr.BigBirdConfig(**SMALL)), IDS),
-    "Longformer": lambda: (tr.LongformerModel(tr.LongformerConfig(**SMALL, attention_window=8)), IDS),
-    "Nystromformer": lambda: (
-        tr.NystromformerModel(tr.NystromformerConfig(**SMALL, num_landmarks=4, segment_means_seq_len=16)),
-        IDS,
-    ),
-    "FNet": lambda: (tr.FNetModel(tr.FNetConfig(hidden_size=48, num_hidden_layers=2, intermediate_size=96)), IDS),
+    "I-JEPA": small("IJepa", 64, image_size=64),
+    "ViT MSN": small("ViTMSN", 64, image_size=64),
+    "BERT": small("Bert"),
+    "RoBERTa": small("Roberta"),
+    "DistilBERT": model("DistilBert", dim=48, n_layers=2, n_heads=3, hidden_dim=96),
+    "ELECTRA": small("Electra", embedding_size=48),
+    "ALBERT": small("Albert", embedding_size=48),
+    "MPNet": small("MPNet"),
+    "DeBERTa v2": small("DebertaV2"),
+    "GPT-2": model("GPT2", n_embd=48, n_head=3, n_layer=2),
+    "GPT-NeoX": small("GPTNeoX"),
+    "OPT": model("OPT", hidden_size=48, num_hidden_layers=2, num_attention_heads=3, ffn_dim=96, word_embed_proj_dim=48),
+    "Llama": small("Llama"),
+    "Llama, grouped": small("Llama", num_attention_heads=4, num_key_value_heads=2),
+    "Mistral": small("Mistral", num_attention_heads=4, num_key_value_heads=2),
+    "Qwen2": small("Qwen2", num_attention_heads=4, num_key_value_heads=2),
+    "Gemma": small("Gemma", head_dim=16, num_key_value_heads=1),
+    "Falcon": model("Falcon", hidden_size=48, num_hidden_layers=2, num_attention_heads=3),
+    "BLOOM": model("Bloom", hidden_size=48, n_layer=2, n_head=3),
+    "XLNet": model("XLNet", d_model=48, n_layer=2, n_head=3, d_inner=96),
+    "BigBird": small("BigBird"),
+    "Longformer": small("Longformer", attention_window=8),
+    "Nystromformer": small("Nystromformer", num_landmarks=4, segment_means_seq_len=16),
+    "FNet": model("FNet", hidden_size=48, num_hidden_layers=2, intermediate_size=96),
     "Whisper encoder": lambda: (
         WhisperEncoder(
             tr.WhisperConfig(
@@ -239,97 +197,64 @@ TRANSFORMERS = {
         ),
         image(1, 8, 32),
     ),
-    "Whisper": lambda: (
-        tr.WhisperModel(
-            tr.WhisperConfig(
-                d_model=48,
-                encoder_layers=2,
-                decoder_layers=2,
-                encoder_attention_heads=3,
-                decoder_attention_heads=3,
-                encoder_ffn_dim=96,
-                decoder_ffn_dim=96,
-                num_mel_bins=8,
-                max_source_positions=16,
-                vocab_size=64,
-                pad_token_id=0,
-                bos_token_id=1,
-                eos_token_id=2,
-                decoder_start_token_id=1,
-            )
-        ),
-        {"input_features": image(1, 8, 32), "decoder_input_ids": IDS[:, :8]},
+    "Whisper": model(
+        "Whisper",
+        lambda: {"input_features": image(1, 8, 32), "decoder_input_ids": IDS[:, :8]},
+        d_model=48,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=3,
+        decoder_attention_heads=3,
+        encoder_ffn_dim=96,
+        decoder_ffn_dim=96,
+        num_mel_bins=8,
+        max_source_positions=16,
+        vocab_size=64,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=1,
     ),
-    "Wav2Vec2": lambda: (tr.Wav2Vec2Model(tr.Wav2Vec2Config(**SPEECH)), image(1, 400)),
-    "AST": lambda: (tr.ASTModel(tr.ASTConfig(**SMALL, max_length=64, num_mel_bins=32)), image(1, 64, 32)),
-    "HuBERT": lambda: (tr.HubertModel(tr.HubertConfig(**SPEECH)), image(1, 400)),
-    "BLIP vision": lambda: (
-        tr.BlipVisionModel(tr.BlipVisionConfig(**SMALL, image_size=64, initializer_range=0.02)),
-        image(1, 3, 64, 64),
+    "Wav2Vec2": model("Wav2Vec2", (1, 400), **SPEECH),
+    "AST": small("AST", (1, 64, 32), max_length=64, num_mel_bins=32),
+    "HuBERT": model("Hubert", (1, 400), **SPEECH),
+    "BLIP vision": small("BlipVision", 64, image_size=64, initializer_range=0.02),
+    "Data2Vec vision": small("Data2VecVision", 64, image_size=64),
+    "DINOv3 ViT": small("DINOv3ViT", 64, image_size=64),
+    "ViViT": small("Vivit", (1, 4, 3, 64, 64), image_size=64, num_frames=4),
+    "CANINE": small("Canine"),
+    "CLIP text": small("CLIPText"),
+    "ESM": small("Esm", vocab_size=33, pad_token_id=1, mask_token_id=32),
+    "ModernBERT": small("ModernBert", pad_token_id=0),
+    "RoFormer": small("RoFormer"),
+    "GPT-J": model("GPTJ", n_embd=48, n_layer=2, n_head=3, rotary_dim=16),
+    "GPT-Neo": model(
+        "GPTNeo", hidden_size=48, num_layers=2, num_heads=3, attention_types=[[["global", "local"], 1]], window_size=4
     ),
-    "Data2Vec vision": lambda: (
-        tr.Data2VecVisionModel(tr.Data2VecVisionConfig(**SMALL, image_size=64)),
-        image(1, 3, 64, 64),
+    "GPT-OSS": small("GptOss", num_attention_heads=4, num_key_value_heads=2, head_dim=16, num_local_experts=4),
+    "Mixtral": small("Mixtral", num_attention_heads=4, num_key_value_heads=2, num_local_experts=4),
+    "Phi": small("Phi"),
+    "Qwen3": small("Qwen3", num_attention_heads=4, num_key_value_heads=2, head_dim=16),
+    "Gemma 2": small("Gemma2", num_attention_heads=4, num_key_value_heads=2, head_dim=16),
+    "BART": model(
+        "Bart",
+        lambda: {"input_ids": IDS, "decoder_input_ids": IDS[:, :8]},
+        d_model=48,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=3,
+        decoder_attention_heads=3,
+        encoder_ffn_dim=96,
+        decoder_ffn_dim=96,
     ),
-    "DINOv3 ViT": lambda: (tr.DINOv3ViTModel(tr.DINOv3ViTConfig(**SMALL, image_size=64)), image(1, 3, 64, 64)),
-    "ViViT": lambda: (
-        tr.VivitModel(tr.VivitConfig(**SMALL, image_size=64, num_frames=4)),
-        image(1, 4, 3, 64, 64),
-    ),
-    "CANINE": lambda: (tr.CanineModel(tr.CanineConfig(**SMALL)), IDS),
-    "CLIP text": lambda: (tr.CLIPTextModel(tr.CLIPTextConfig(**SMALL)), IDS),
-    "ESM": lambda: (tr.EsmModel(tr.EsmConfig(**SMALL, vocab_size=33, pad_token_id=1, mask_token_id=32)), IDS),
-    "ModernBERT": lambda: (tr.ModernBertModel(tr.ModernBertConfig(**SMALL, pad_token_id=0)), IDS),
-    "RoFormer": lambda: (tr.RoFormerModel(tr.RoFormerConfig(**SMALL)), IDS),
-    "GPT-J": lambda: (tr.GPTJModel(tr.GPTJConfig(n_embd=48, n_layer=2, n_head=3, rotary_dim=16)), IDS),
-    "GPT-Neo": lambda: (
-        tr.GPTNeoModel(
-            tr.GPTNeoConfig(
-                hidden_size=48, num_layers=2, num_heads=3, attention_types=[[["global", "local"], 1]], window_size=4
-            )
-        ),
-        IDS,
-    ),
-    "GPT-OSS": lambda: (
-        tr.GptOssModel(
-            tr.GptOssConfig(
-                **(SMALL | {"num_attention_heads": 4}), num_key_value_heads=2, head_dim=16, num_local_experts=4
-            )
-        ),
-        IDS,
-    ),
-    "Mixtral": lambda: (
-        tr.MixtralModel(
-            tr.MixtralConfig(**(SMALL | {"num_attention_heads": 4}), num_key_value_heads=2, num_local_experts=4)
-        ),
-        IDS,
-    ),
-    "Phi": lambda: (tr.PhiModel(tr.PhiConfig(**SMALL)), IDS),
-    "Qwen3": lambda: (
-        tr.Qwen3Model(tr.Qwen3Config(**(SMALL | {"num_attention_heads": 4}), num_key_value_heads=2, head_dim=16)),
-        IDS,
-    ),
-    "Gemma 2": lambda: (
-        tr.Gemma2Model(tr.Gemma2Config(**(SMALL | {"num_attention_heads": 4}), num_key_value_heads=2, head_dim=16)),
-        IDS,
-    ),
-    "BART": lambda: (
-        tr.BartModel(
-            tr.BartConfig(
-                d_model=48,
-                encoder_layers=2,
-                decoder_layers=2,
-                encoder_attention_heads=3,
-                decoder_attention_heads=3,
-                encoder_ffn_dim=96,
-                decoder_ffn_dim=96,
-            )
-        ),
-        {"input_ids": IDS, "decoder_input_ids": IDS[:, :8]},
-    ),
-    "T5": lambda: (
-        tr.T5Model(tr.T5Config(d_model=48, d_kv=16, d_ff=96, num_layers=2, num_heads=3)),
-        {"input_ids": IDS, "decoder_input_ids": IDS[:, :8]},
+    "T5": model(
+        "T5",
+        lambda: {"input_ids": IDS, "decoder_input_ids": IDS[:, :8]},
+        d_model=48,
+        d_kv=16,
+        d_ff=96,
+        num_layers=2,
+        num_heads=3,
     ),
 }
 NO_SOFTMAX = "no softmax over keys was observed"
