@@ -38,17 +38,15 @@ def row_of(original, converted, image=None):
     return row
 
 
-def convolution(kind=nn.Conv2d, channels=(4, 6), kernel=(2, 3), dtype=torch.float32, **options):
+def convolution(kind=nn.Conv2d, channels=(4, 6), kernel=(2, 3), dtype=torch.float32, seed=0, **options):
     """A convolution with seeded weights."""
     with torch.random.fork_rng():
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         return kind(*channels, kernel, **{"padding": 1, **options}).to(dtype)
 
 
-def layer(*channels, seed=0, **options):
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return nn.Conv2d(*(channels or (4, 4)), 3, **{"padding": 1, **options})
+def layer(*channels, **options):
+    return convolution(channels=channels or (4, 4), kernel=3, **options)
 
 
 class Net(nn.Module):

@@ -4,6 +4,7 @@ import copy
 
 import torch
 import torch.nn.functional as F
+from equality.pairs import Net
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -16,45 +17,38 @@ SIZE = (2, 7, 6)
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "tanh": torch.tanh, "elu": F.elu}
 
 
-class Block(nn.Module):
+def convolved(net, x):
+    """A convolution, or the product of patches and weights that it is."""
+    if not net.by_hand:
+        return net.conv(x)
+    patches = F.unfold(F.pad(x, (1, 1, 1, 1)), 3)
+    return (net.conv.weight.flatten(1) @ patches + net.conv.bias[:, None]).unflatten(-1, x.shape[-2:])
+
+
+def block(channels, activation, residual):
     """A convolution, a norm with statistics and an activation; perhaps beside what comes in."""
 
-    def __init__(self, channels, activation, residual):
-        super().__init__()
-        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
-        self.norm = nn.BatchNorm2d(channels)
-        self.activation, self.residual, self.by_hand = activation, residual, False
+    def code(net, x):
+        y = ACTIVATIONS[net.activation](net.norm(convolved(net, x)))
+        return y + x if residual else y
 
-    def forward(self, x):
-        y = self.convolved(x) if self.by_hand else self.conv(x)
-        y = ACTIVATIONS[self.activation](self.norm(y))
-        return y + x if self.residual else y
-
-    def convolved(self, x):
-        """The convolution as a product of patches and weights."""
-        patches = F.unfold(F.pad(x, (1, 1, 1, 1)), 3)
-        return (self.conv.weight.flatten(1) @ patches + self.conv.bias[:, None]).unflatten(-1, x.shape[-2:])
+    norm = nn.BatchNorm2d(channels)
+    for numbers in (norm.running_mean, norm.weight, norm.bias):
+        nn.init.normal_(numbers)
+    nn.init.uniform_(norm.running_var, 0.5, 2)
+    return Net(code, conv=nn.Conv2d(channels, channels, 3, padding=1), norm=norm, activation=activation, by_hand=False)
 
 
-class Drawn(nn.Module):
-    def __init__(self, channels, blocks, seed):
-        super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            self.stem, self.head = nn.Conv2d(SIZE[0], channels, 1), nn.Linear(channels, 3)
-            self.blocks = nn.Sequential(*(Block(channels, *each) for each in blocks))
-            for block in self.blocks:
-                nn.init.normal_(block.norm.running_mean)
-                nn.init.uniform_(block.norm.running_var, 0.5, 2)
-                nn.init.normal_(block.norm.weight)
-                nn.init.normal_(block.norm.bias)
-
-    def forward(self, x):
-        return self.head(self.blocks(self.stem(x)).mean((2, 3)))
+def drawn(channels, blocks, seed):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        stem, head = nn.Conv2d(SIZE[0], channels, 1), nn.Linear(channels, 3)
+        made = nn.Sequential(*(block(channels, *each) for each in blocks))
+    return Net(lambda net, x: net.head(net.blocks(net.stem(x)).mean((2, 3))), stem=stem, blocks=made, head=head)
 
 
 KINDS = st.lists(st.tuples(st.sampled_from(sorted(ACTIVATIONS)), st.booleans()), min_size=1, max_size=3)
-NETWORKS = st.builds(Drawn, st.integers(2, 5), KINDS, st.integers(0, 99)).map(nn.Module.eval)
+NETWORKS = st.builds(drawn, st.integers(2, 5), KINDS, st.integers(0, 99)).map(nn.Module.eval)
 
 
 def rewritten(network, block):

@@ -6,6 +6,7 @@ import threading
 import pytest
 import torch
 from equality.fingerprint.cases import DIFFERENT, EQUAL, IMAGE, UNDECIDED
+from equality.pairs import Net
 from torch import nn
 
 import conv2attn
@@ -88,31 +89,21 @@ def test_a_converted_network_is_identified_with_its_original_and_neither_is_chan
 
 @pytest.mark.parametrize("last", [3, 1000])
 def test_a_network_that_counts_its_calls_is_undecided(last):
-    class Counting(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.calls = 0
+    def counting(net, x):
+        net.calls += 1
+        return x * (2 if net.calls > last else 1)
 
-        def forward(self, x):
-            self.calls += 1
-            return x * (2 if self.calls > last else 1)
-
-    assert identify(Counting(), lambda x: x * 1, IMAGE).equal is None
+    assert identify(Net(counting, calls=0), lambda x: x * 1, IMAGE).equal is None
 
 
 @pytest.mark.parametrize("before", [None, torch.tensor(torch.nan)], ids=["nothing", "a number"])
 def test_a_network_that_keeps_what_its_first_call_saw_is_undecided(before):
-    class Centred(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("mean", before)
+    def centred(net, x):
+        if net.mean is None or net.mean.isnan():
+            net.mean = x.mean()
+        return x - net.mean
 
-        def forward(self, x):
-            if self.mean is None or self.mean.isnan():
-                self.mean = x.mean()
-            return x - self.mean
-
-    found = identify(Centred(), Centred(), IMAGE)
+    found = identify(Net(centred, mean=before), Net(centred, mean=before), IMAGE)
     assert found.equal is None
     assert "depends on its first call" in found.reason
 
@@ -145,20 +136,18 @@ def test_networks_whose_numbers_differ_are_told_apart_by_one_prime():
     assert told == [(1, 1, "formulas modulo 1 prime")] * 2
 
 
-class Halves(nn.Module):
+def halves(layer):
     """A layer whose sum is formed in two halves, so that it rounds otherwise."""
 
-    def __init__(self, layer):
-        super().__init__()
-        self.layer = layer
+    def code(net, tokens):
+        parts = zip(tokens.chunk(2, 1), net.layer.weight.chunk(2, 1), strict=True)
+        return sum(half @ weight.T for half, weight in parts) + net.layer.bias
 
-    def forward(self, tokens):
-        halves = zip(tokens.chunk(2, 1), self.layer.weight.chunk(2, 1), strict=True)
-        return sum(half @ weight.T for half, weight in halves) + self.layer.bias
+    return Net(code, layer=layer)
 
 
 @pytest.mark.parametrize(
-    ("another", "primes"), [(Halves, ["1 prime", "3 primes"]), (lambda layer: nn.Sequential(layer), ["3 primes"])]
+    ("another", "primes"), [(halves, ["1 prime", "3 primes"]), (lambda layer: nn.Sequential(layer), ["3 primes"])]
 )
 def test_a_large_network_of_other_bits_is_asked_by_one_prime_first(another, primes):
     """A fold of it, whose numbers agree but for rounding, is then another formula at a third of the price."""

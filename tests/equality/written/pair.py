@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from equality.pairs import Net
+from torch import Tensor
 
 
 class Pair(NamedTuple):
@@ -17,26 +18,13 @@ class Pair(NamedTuple):
     parts: Callable[[], dict[str, Any]] = dict
 
 
-class Written(nn.Module):
-    """A network of parts and of code that uses them."""
-
-    def __init__(self, code, parts):
-        super().__init__()
-        self.code = code
-        for name, part in parts.items():
-            self.register_buffer(name, part) if type(part) is Tensor else setattr(self, name, part)
-
-    def forward(self, x):
-        return self.code(self, x)
-
-
 def networks(pair):
     """Both networks, with the same seeded numbers, and an input."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         parts = pair.parts()
         images = torch.randn(pair.shape)
-    return *(Written(code, copy.deepcopy(parts)).eval() for code in (pair.first, pair.second)), images
+    return *(Net(code, **copy.deepcopy(parts)).eval() for code in (pair.first, pair.second)), images
 
 
 def changed(network):

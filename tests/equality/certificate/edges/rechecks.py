@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from commands import call, refused
+from equality.pairs import Net
 from safetensors.torch import save_file
 from torch import nn
 
@@ -271,21 +272,18 @@ def test_formulas_tell_apart_what_certify_would_let_pass():
     assert recheck_certificate("c", body, (first, renamed), lambda: report).verdict is Verdict.UNDECIDED
 
 
-class Called(nn.Module):
+def network_called(way, again):
     """A linear layer, called and packed in one of the ways in which networks are."""
 
-    def __init__(self, way, again):
-        super().__init__()
-        self.way, self.again = way, again
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            self.rows, self.layer = nn.Embedding(9, 4), nn.Linear(4, 3)
+    def code(net, x, *others):
+        x = net.rows(x) if way == "ids" else x
+        weight, bias = net.layer.weight, net.layer.bias
+        y = sum(others, x @ weight.T + bias if again else net.layer(x))
+        return {"logits": y} if way == "packed" and again else y
 
-    def forward(self, x, *others):
-        x = self.rows(x) if self.way == "ids" else x
-        weight, bias = self.layer.weight, self.layer.bias
-        y = sum(others, x @ weight.T + bias if self.again else self.layer(x))
-        return {"logits": y} if self.way == "packed" and self.again else y
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Net(code, rows=nn.Embedding(9, 4), layer=nn.Linear(4, 3)).eval()
 
 
 CALLED = {
@@ -297,12 +295,12 @@ CALLED = {
 
 @pytest.mark.parametrize("way", CALLED)
 def test_networks_called_in_other_ways_are_checked_again_as_they_were_certified(way):
-    first, second = (Called(way, again).eval() for again in (False, True))
+    first, second = (network_called(way, again) for again in (False, True))
     report = conv2attn.certify(first, second, *CALLED[way])
     found = recheck_certificate("c", json.loads(report.to_json()), (first, second), lambda: report)
     assert (report.verdict, found.verdict, found.wrong, found.unknown) == (Verdict.HOLDS, Verdict.HOLDS, (), ())
     assert found.log2_chance < -40
-    wrong = Called(way, True).eval()
+    wrong = network_called(way, True)
     wrong.layer.weight.data[0, 0] += 1
     anew = report if way == "packed" else conv2attn.certify(first, wrong, *CALLED[way])
     found = recheck_certificate("c", json.loads(report.to_json()), (first, wrong), lambda: anew)

@@ -27,16 +27,6 @@ def zero(x):
     return (x - x)[:1]
 
 
-def differences(factors):
-    def network(x):
-        out = x[:1] - x[1:2]
-        for i in range(2, factors + 1):
-            out = out * (x[:1] - x[i : i + 1])
-        return out
-
-    return network
-
-
 def chain(levels, which):
     def network(x):
         s, t = x[:1], x[1:]
@@ -55,9 +45,7 @@ SMOOTH = float(math.prod([p for p in range(128, 256) if all(p % d for d in range
 """A product of seven of the 23 primes of eight bits: residue 0 for each of them."""
 
 PAIRS = {
-    "x^3, x": (1, 1, 8, lambda x: x.pow(3), lambda x: x),
     "x^13, x": (1, 2, 8, lambda x: x.pow(13), lambda x: x),
-    "product of differences, 0": (7, 1, 14, differences(6), zero),
     "two levels of oracles": (2, 1, 14, chain(2, 0), chain(2, 1)),
     "many oracle values": (
         6,
@@ -69,20 +57,6 @@ PAIRS = {
     "a smooth coefficient, 0": (1, 1, 8, lambda x: x * SMOOTH, zero),
     "maxima": (2, 1, 14, lambda x: x.amax(0, True), cubed_first(lambda x: x.amax(0, True))),
     "softmax": (2, 1, 14, lambda x: x.softmax(0), cubed_first(lambda x: x.softmax(0))),
-    "a product of matrices": (
-        8,
-        1,
-        14,
-        lambda x: (x[:4].view(2, 2) @ x[4:].view(2, 2))[:1, 0],
-        lambda x: (x[4:].view(2, 2) @ x[:4].view(2, 2))[:1, 0],
-    ),
-    "relu where it is linear": (
-        2,
-        1,
-        14,
-        lambda x: torch.relu(x[:1] + x[1:] * 2) - torch.relu(x[:1] + x[1:]),
-        lambda x: torch.relu(x[:1] + x[1:]) - torch.relu(x[:1]),
-    ),
 }
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from equality.layers.edges.rounding import FORMATS, bound, images, layer, one_of
+from equality.pairs import Net
 from torch import nn
 
 import conv2attn
@@ -183,17 +184,15 @@ def test_a_backend_fault_of_the_second_is_refuted_as_measured_unless_the_origina
     assert ("which does not hold here: a pixel of" in decisive(row).sentence) is not library
 
 
-class Twice(nn.Module):
+def twice(made, corner, last):
     """One layer called on an image and on a corner of it."""
 
-    def __init__(self, made, corner, last):
-        super().__init__()
-        self.conv, self.corner, self.last = made, corner, last
+    def code(net, image):
+        small = image[(Ellipsis, *map(slice, corner))]
+        first, second = (image, small) if last else (small, image)
+        return net.conv(first).mean((2, 3)) + net.conv(second).mean((2, 3))
 
-    def forward(self, image):
-        small = image[(Ellipsis, *map(slice, self.corner))]
-        first, second = (image, small) if self.last else (small, image)
-        return self.conv(first).mean((2, 3)) + self.conv(second).mean((2, 3))
+    return Net(code, conv=made)
 
 
 CIRCULAR = {"padding": 3, "padding_mode": "circular"}
@@ -217,7 +216,7 @@ SPIKES = {
 def test_a_direct_sum_is_one_on_every_size_that_it_met(name, last):
     kernel, options, size, corner = SPIKES[name]
     made = layer((2, 2), kernel, **options)
-    original = Twice(made, corner or (), last)
+    original = twice(made, corner or (), last)
     row = certify(original, conv2attn.convert(original), images=torch.rand(1, 2, *size)).rows[0]
     assert row.bound is not None
     assert row.max_error <= row.bound

@@ -4,6 +4,7 @@ import pytest
 import torch
 from equality import planted
 from equality.layers.edges.rounding import images, layer
+from equality.pairs import Net
 from equality.planted import taps, ulp
 from torch import nn
 
@@ -46,15 +47,9 @@ def test_images_that_are_not_finite_leave_it_undecided(number):
     assert certify(layer(), conv2attn.convert(layer()), images=image).exit_code == 3
 
 
-class Faulty(nn.Module):
+def faulty(net, image):
     """A convolution called as a function, whose kernel gives noise with channels innermost in torch 2.13."""
-
-    def __init__(self, made):
-        super().__init__()
-        self.weight, self.bias = made.weight, made.bias
-
-    def forward(self, image):
-        return nn.functional.conv2d(image, self.weight, self.bias, (1, 2), 0, (3, 1), 3).isfinite()
+    return nn.functional.conv2d(image, net.weight, net.bias, (1, 2), 0, (3, 1), 3).isfinite()
 
 
 def test_a_backend_fault_of_the_original_refutes_nothing():
@@ -62,7 +57,7 @@ def test_a_backend_fault_of_the_original_refutes_nothing():
     given = images(3, 3, 5, 4).bfloat16()
     innermost = given.contiguous(memory_format=torch.channels_last)
     assert certify(original, conv2attn.convert(original), images=innermost).verdict is not Verdict.REFUTED
-    called = Faulty(original)
+    called = Net(faulty, weight=original.weight, bias=original.bias)
     converted = conv2attn.convert(called, example_input=given)
     assert certify(called, converted, images=innermost).verdict is not Verdict.REFUTED
 

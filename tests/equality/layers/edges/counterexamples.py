@@ -6,6 +6,7 @@ from fractions import Fraction
 import pytest
 import torch
 from equality import planted
+from equality.pairs import Net
 from equality.planted import image, pair
 from torch import nn
 
@@ -134,21 +135,15 @@ def test_the_image_that_differs_most_is_shown_with_what_both_networks_return():
         assert abs(witness.converted - converted(given[2:3])[witness.place].item()) < 1e-5
 
 
-class Wants(nn.Module):
-    """A network that takes two images and no fewer."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Conv2d(4, 5, 3)
-
-    def forward(self, images):
-        if len(images) < 2:
-            raise RuntimeError("too few")
-        return self.layer(images).sum((2, 3))
+def several(net, images):
+    """Takes two images and no fewer."""
+    if len(images) < 2:
+        raise RuntimeError("too few")
+    return net.layer(images).sum((2, 3))
 
 
 def test_a_network_that_takes_no_single_image_is_refuted_all_the_same():
-    original = Wants()
+    original = Net(several, layer=nn.Conv2d(4, 5, 3))
     converted = conv2attn.convert(original)
     converted.register_forward_hook(lambda module, args, output: output * math.nan)
     report = certify(original, converted, images=image())

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from changes import changing
-from equality.pairs import layer, row_of
+from equality.pairs import Net, layer, row_of
 from torch import nn
 
 from conv2attn import certify, convert
@@ -75,20 +75,9 @@ def test_the_largest_leak_is_a_share(alpha, moved):
     assert "SOFT" not in row.licensed_by.leak
 
 
-class Clamped(nn.Module):
-    """A convolution and a rectifier, written in another way."""
-
-    def __init__(self, conv):
-        super().__init__()
-        self.conv = conv
-
-    def forward(self, image):
-        return self.conv(image).clamp(min=0)
-
-
 def test_the_chance_of_an_identified_certificate_names_its_claim():
     first = nn.Sequential(layer(), nn.ReLU()).eval()
-    certificate = certify(first, Clamped(first[0]).eval(), images=IMAGE)
+    certificate = certify(first, Net(lambda net, x: net.conv(x).clamp(min=0), conv=first[0]).eval(), images=IMAGE)
     assert certificate.identified is not None
     (formula,) = (finding for finding in certificate.between if finding.part == "formula")
     assert formula.licensed_by == ("FINGERPRINT", WITHOUT_THEOREM)

@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 import torch
-from equality.pairs import row_of
+from equality.pairs import convolution, row_of
 from equality.planted import taps
 from torch import nn
 
@@ -20,9 +20,7 @@ FORMATS = {
 
 
 def layer(channels=(16, 16), kernel=3, dtype=torch.float32, **options):
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return nn.Conv2d(*channels, kernel, **{"padding": 1, **options}).to(dtype)
+    return convolution(nn.Conv2d, channels, kernel, dtype, **options)
 
 
 def images(*shape):

@@ -6,7 +6,7 @@ import reprlib
 
 import pytest
 import torch
-from equality.pairs import rows_of
+from equality.pairs import Net, layer, rows_of
 from torch import nn
 from torch.nn.utils import parametrize, prune
 
@@ -141,19 +141,9 @@ def test_a_repr_made_by_another_module_is_no_replacement(monkeypatch):
     assert any("only methods replaced on an instance are detected" in line for line in report.assumptions)
 
 
-class Calls(nn.Module):
-    """A functional convolution."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(6, 4, 3, 2, generator=torch.Generator().manual_seed(0)))
-
-    def forward(self, image):
-        return nn.functional.conv2d(image, self.weight)
-
-
 def test_a_functional_call_whose_code_was_replaced_is_unsupported():
-    original, image = Calls(), torch.rand(1, 4, 6, 7)
+    code, weight = lambda net, x: nn.functional.conv2d(x, net.weight), nn.Parameter(layer(4, 6).weight.detach())
+    original, image = Net(code, weight=weight), torch.rand(1, 4, 6, 7)
     converted = conv2attn.convert(original, example_input=image)
     PATCHES["evaluate"](converted.attending_calls.layers[0])
     report = certify(original, converted, images=image)

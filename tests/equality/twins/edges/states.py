@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from equality.pairs import Net
 from torch import nn
 
 import conv2attn
@@ -57,15 +58,9 @@ def test_threads_and_gradients_that_were_tried_are_kept():
     assert other.state.gradients == ("no gradients", "gradients")
 
 
-class Caching(nn.Module):
+def caching(net, x):
     """Keeps what it made of its first input by its shape, outside of itself."""
-
-    def __init__(self, scale):
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(1) * scale)
-
-    def forward(self, x):
-        return x * kept_by_shape.setdefault(x.shape, x.mean()) * self.scale
+    return x * kept_by_shape.setdefault(x.shape, x.mean()) * net.scale
 
 
 kept_by_shape: dict[torch.Size, torch.Tensor] = {}
@@ -73,8 +68,7 @@ kept_by_shape: dict[torch.Size, torch.Tensor] = {}
 
 def test_what_is_kept_outside_of_networks_is_seen_at_the_first_call():
     kept_by_shape.clear()
-    first, second = Caching(1), Caching(1)
-    second.same = 0
+    first, second = Net(caching, scale=nn.Parameter(torch.ones(1))), Net(caching, scale=torch.ones(1))
     certificate = conv2attn.certify(first, second, input_size=(3, 4, 4))
     assert certificate.identified is None
     kept_by_shape.clear()
