@@ -39,7 +39,7 @@ Classification models of torchvision and networks of timm, converted and certifi
 random weights. Of {all} networks, {proved} hold and are proved, {large} were not run, since they have more
 than 400 million parameters and the comparison needs several copies of each network{rest}. Layers are compared
 one by one, and between them both networks must be the same objects of the same code:
-what the claim assumes stands in [a certificate](certificates.md#the-question).
+what the claim assumes is listed in [a certificate](certificates.md#the-question).
 *Seconds* is the processor time of conversion and certificate together, on one thread; *MiB* is the peak memory of the
 process, with torch and both libraries. Rows of 2026-11-22 are older than this
 comparison: the one that gave them followed the code between layers as a graph. `git blame` dates a row.

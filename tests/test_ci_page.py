@@ -86,6 +86,6 @@ def test_the_test_of_the_page_passes_what_is_the_same_and_fails_at_the_place(fol
     names["test_the_port_is_the_same_network"]()
     with torch.no_grad():
         port[0].weight *= 1.01
-    with pytest.raises(AssertionError, match="they part at"):
+    with pytest.raises(AssertionError, match="they differ at"):
         names["test_the_port_is_the_same_network"]()
     assert conv2attn.certify(folder, port, torch.randn(1, 3, 8, 8)).exit_code == 1

@@ -48,7 +48,7 @@ def draw_objects(pickle: IO[bytes], budget: Budget) -> None:
     """Draws the objects of one pickle, and moves the file after it; torch.load refuses a damaged one."""
     try:
         for (code, _, start), (_, _, end) in itertools.pairwise(pickletools.genops(pickle)):
-            # Four bytes per byte of text, since one letter can widen all others.
+            # Four bytes per byte of text: one letter beyond Latin-1 makes Python store every letter in up to four.
             budget.draw(OBJECT_BYTES.get(code.name, 32) + 4 * ((end or 0) - (start or 0)), "its pickle")
     except CheckpointError:
         raise

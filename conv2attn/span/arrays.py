@@ -21,11 +21,12 @@ from conv2attn.theory.bounds import gamma
 from conv2attn.theory.bounds.dyadic import over_power_of_two
 
 COPIES = 12
-"""Float64 numbers held for each entry of a chunk of attention, all proposals and their residuals counted: 9.8 at most,
-as measured."""
+"""Float64 numbers in memory for each entry of a chunk of attention, with proposals and residuals; measured: 9.8 at
+most.
+"""
 MEMORY_LIMIT = 512 * 2**20
 CHUNK = 2**16
-"""Entries of a chunk and head beyond which more speed nothing up."""
+"""The largest chunk of one head, in entries: larger chunks are not faster."""
 
 
 NOTES = {
@@ -46,7 +47,7 @@ def read_array(
     sampled: bool | None = None,
     exact: bool = False,
 ) -> AttentionRows:
-    """The rows of an array or tensor (images, heads, queries, keys), or without the first axes, each of them checked.
+    """Checks the rows of an array or tensor (images, heads, queries, keys), whose first axes may be absent.
 
     Fractions are the operator itself, and so is every array that is declared `exact`: nothing is rounded then.
 

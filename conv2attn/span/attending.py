@@ -25,13 +25,13 @@ from conv2attn.span.grids import as_sides
 from conv2attn.theory.basis import Sides
 
 MOST_ZEROS = 2**24
-"""Largest image of zeros, in numbers, that a network runs on so that the grids of its layers are known."""
+"""The largest image of zeros, in numbers, on which a network is run to find the grids of its layers."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class AskedAttention:
-    """What is asked about attention, checked: attention itself, or a network with the inputs that it is called with.
+    """The checked arguments of a question about attention: attention itself, or a network with the inputs of its call.
 
     Args:
         model: a network, or attention as arrays, layers, or a list or mapping of these.
@@ -49,7 +49,7 @@ class AskedAttention:
 
     @property
     def header(self) -> str:
-        """What the network runs on, in one line; empty where nothing runs."""
+        """The inputs of the network's run, in one line; empty if nothing runs."""
         return "" if self.inputs is None else run_header(self.model, self.inputs)
 
     def reads(self) -> Reads:
@@ -74,7 +74,7 @@ def ask_attention(
     only: Patterns = (),
     position_only: bool = False,
 ) -> AskedAttention:
-    """Checks each argument once; of the size of an image, `inputs` are one image of noise.
+    """Checks each argument once. If `inputs` are the size of an image, the network runs on one image of noise.
 
     Raises:
         UsageError: `inputs` came with an array, or `position_only` with an array, which has no parameters (C2A004);
@@ -147,8 +147,8 @@ def attention_by_position(
     if inputs is None:
         of_run = own_sides_by_plan(network)
     else:
-        # Inputs that the network refuses are a mistake of the call, even if positions are read from parameters alone:
-        # the report names these inputs as what was run.
+        # Inputs that the network refuses are a mistake of the caller, even if positions are read from parameters alone,
+        # since the report says that the network ran on them.
         with running(network, inputs):
             of_run = own_sides(network, inputs)
     # The caller's grid goes before that of a run, which only says what this one input gave.

@@ -1,6 +1,6 @@
-"""Attention rows, read a few queries at a time; their uncertainty, and the largest residual that counts as none.
+"""Attention rows, read a few queries at a time; their uncertainty, and the largest residual that counts as zero.
 
-The numbers of `check_span` that had to be chosen stand here, each with its reason; a report prints those that it used.
+The chosen constants of `check_span` are defined here, with their reasons; a report prints those that it used.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +28,8 @@ exact has no uncertainty."""
 LARGEST_PHI = {0.0: 1e6, 2.0**-53: 1e6, 2.0**-24: 1e3, 2.0**-11: 10.0, 2.0**-8: 10.0}
 """The default `max_phi` by roundoff: four ulps of attention times this norm stay far below a residual of 1."""
 MOST_ALLOWED = 0.5
-"""A norm of Phi is not accepted if rounding alone lets a larger residual through: no heads at all leave 1."""
+"""A norm of Phi is rejected if rounding alone explains a larger residual; without heads the residual is 1.
+"""
 MOST_PHI = 1e100
 """The largest `max_phi`, and 1 over the smallest: float64 holds the square of either times every number of a bound."""
 
@@ -83,7 +84,7 @@ class AttentionRows:
 
     @property
     def exact(self) -> bool:
-        """Whether the rational rows were declared to be the operator itself, rather than the ideal behind floats."""
+        """Whether the rational rows were declared to be the operator itself, not the ideal of its floats."""
         return self.rational is not None and self.ulps == 0
 
     def pieces(self, queries: Whole) -> Iterator[tuple[int, Whole, Array]]:
@@ -95,14 +96,14 @@ class AttentionRows:
 
 
 class Limits(Part, frozen=True):
-    """A residual of at most `eps + per_norm |phi|_1` counts as none, for rows phi of Phi with `|phi|_1 <= max_phi`."""
+    """A residual of at most `eps + per_norm |phi|_1` counts as zero, for rows phi of Phi with `|phi|_1 <= max_phi`."""
 
     eps: float
     max_phi: float
     per_norm: float = 0.0
 
     def allowed(self, norm: float) -> float:
-        """The residual that counts as none for a mixing of this norm."""
+        """The residual that counts as zero for a mixing of this norm."""
         return self.eps + self.per_norm * norm
 
 

@@ -70,7 +70,7 @@ def check_span(
         grid: sides of the tokens of an array, or of the input of a layer or network. By default the run of a network
             says it, or it is inferred: a square, or the grid of another layer divided by one ratio along each axis.
         condition: the condition that decides the verdict, or several, of which the first decides.
-        eps: a residual of at most this counts as none; by default, what the rounding of the attention lets through.
+        eps: a residual of at most this counts as zero; by default, what the rounding of the attention lets through.
         max_phi: the largest sum of absolute values of a row of Phi; 1e6 in float64, 1e3 in float32 by default.
         tight: solve a linear programme for targets that least squares leaves undecided, which are near what rounding
             explains; it is also solved if `eps` or `max_phi` is passed.
@@ -83,7 +83,7 @@ def check_span(
         exact: the numbers of the arrays are the operator itself: fractions, whole weights (each row is divided by its
             sum), or floats as exact rationals. Then nothing is rounded, and `eps` is 0 by default.
         position_only: read the attention of each layer of a network by position alone, in a run on `example_input` or
-            on random numbers in which content is held at zero, and name the layers that cannot be read so; see
+            on random numbers in which content is set to zero, and name the layers that cannot be read so; see
             docs/check-span.md.
         only, skip: patterns of names of layers to check, and to leave out; nothing is computed for the others.
         progress: called before each layer with its number from 1, the number of layers, and its name.
@@ -118,7 +118,7 @@ def check_span(
     if isinstance(asked.model, nn.Module) and asked.inputs is None and not position_only:
         needs_inputs(asked.model)
     reads = asked.reads()
-    # None leaves it to each array, which is a sample if its images differ.
+    # With None, an array is a sample if its images differ.
     sampled = (reads.sampled or None) if sampled is None else sampled
 
     def check_layer(read: Read) -> SpanRow:

@@ -51,7 +51,7 @@ def check(
 ) -> Condition:
     """Whether each group of a condition has a Phi of its own that serves all targets.
 
-    *holds*: some Phi within the norm has a residual that, with all rounding, counts as none. *refuted*: proved for
+    *holds*: some Phi within the norm has a residual that, with all rounding, counts as zero. *refuted*: proved for
     exactly these numbers that every Phi within the norm has a larger residual, or that there are fewer heads than
     shifts; the residual of each tap is then still computed. *undecided*: neither was shown, and the least residual lies
     between `floor` and `residual`. Unless `tight`, targets that least squares leaves open stay undecided.
@@ -213,8 +213,8 @@ def worst_first(
         refuted = of_verdict(Verdict.REFUTED)
         if len(of_verdict(Verdict.UNDECIDED)) >= OPEN or (single and len(refuted) >= OPEN):
             break
-        # The report names the worst group. A query behind this one has a smaller residual if its bound is lower. Whole
-        # images have no such bound, and all are decided.
+        # The report names the worst group. A query after this one in the order has a smaller residual, if its bound is
+        # smaller. Whole images have no such bound, so all are decided.
         behind = max((bounds[h] for h in range(len(bounds)) if h not in by_group), default=0.0)
         if refuted and max(each.residual for each in refuted) >= behind:
             break
@@ -265,7 +265,7 @@ def count(attention: AttentionRows, targets: Targets, groups: Sequence[Whole]) -
     """The refutation by counting, or None: fewer heads than shifts, which are all on the grid at some query.
 
     By claim TAPS (TAPS_far) every Phi then has a residual of at least 1 for some shift at that query, as the layer 0
-    has. No limit changes this, since every residual that counts as none is below 1.
+    has. No limit changes this, since every residual that counts as zero is below 1.
     """
     # TAPS is about shifts. Combinations of them may depend on each other, and then need fewer heads.
     if not targets.plain or attention.heads >= len(targets):

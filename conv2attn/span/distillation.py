@@ -257,7 +257,7 @@ def chosen_groups(candidates: Sequence[Candidate], runs: ForcedRuns, max_loss: f
         for group in candidate.groups:
             one: Group = (candidate, group)
             own = candidate.costs[group[0]] if len(group) == 1 else cost(runs.changes(maps_of([one])))
-            # No head goes before those whose scores are not read: the others are ordered behind them.
+            # No head goes before those whose scores are not read: the others come after them.
             least = max(least, own) if group == candidate.sublayer.unread else least
             alone.append((max(least, own), one))
     order = [group for least, group in sorted(alone, key=lambda each: each[0]) if least <= max_loss]

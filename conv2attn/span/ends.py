@@ -37,7 +37,7 @@ def ends_of(
     """
     if condition.name not in ONE_MIXING or not condition.targets or not targets.plain:
         return None
-    # Attention that depends on the input is another one at other inputs, where the layer may be the shift (E12).
+    # Attention that depends on the input differs for other inputs, and there the layer may be the shift (E12).
     if attention.sampled:
         return None
     # One shift that no layer of these heads comes near is enough: a convolution may be that shift.
@@ -57,7 +57,7 @@ def ends_of(
 @final
 @dataclass(frozen=True)
 class LayerPremises:
-    """The premises of L3 and TAPS about the attention of a layer.
+    """The premises of L3 and TAPS on the attention of a layer.
 
     Args:
         attention_does_not_follow_the_input: by position alone, or arrays that do not vary over images.

@@ -46,7 +46,7 @@ class Targets:
 
     @cached_property
     def largest(self) -> Array:
-        """The largest 1-norm of each target at one query, rounded up, (targets)."""
+        """For each target, the largest 1-norm over the queries, rounded up: (targets)."""
         sums: Array = (np.abs(self.coefficients) @ (self.places >= 0)).max(1, initial=0.0)
         # A sum of numbers that are not negative rounds relative to itself. That of one number is exact: a shift's is 1.
         several = (self.coefficients != 0).sum(1) > 1
@@ -165,7 +165,7 @@ def portions(attention: AttentionRows, targets: Targets, group: Whole) -> Iterat
     for portion in read_portions(attention, targets, group):
         count += len(portion.members)
         yield portion
-    # A verdict about all queries is one about each: a row that was skipped would make it about some.
+    # A verdict is about all queries: with a skipped row it would be about some of them.
     if count != len(group):
         raise RuntimeError(f"{attention.name}: of {len(group)} rows, {count} were read")
 

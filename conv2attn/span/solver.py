@@ -2,9 +2,9 @@
 
 For a target e the question is `min over |phi|_1 <= B of max_q |e_q - phi A_q|_1`, a linear programme. Most targets are
 decided without solving it: the phi of least squares has a small residual at every row, or its remainder is itself a
-dual that refutes every phi. If the answer lies within a small factor of the limit, as near an `eps` of the user's, one
-call of HiGHS on the worst rows proposes a better phi and a better dual. Every proposal is checked: *holds* rests on a
-residual rounded up, *refuted* on the floor of a dual in integers. Exact rows are first projected exactly.
+dual that refutes every phi. If the answer lies within a small factor of the limit, such as an `eps` that the user
+chose, one call of HiGHS on the worst rows proposes a better phi and a better dual. Every proposal is checked: *holds*
+rests on a residual rounded up, *refuted* on the floor of a dual in integers. Exact rows are first projected exactly.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -78,7 +78,7 @@ class Decision:
 def decide_targets(
     attention: AttentionRows, targets: Targets, group: Whole, limits: Limits, wanted: Sequence[int], tight: bool
 ) -> tuple[dict[int, Decision], Factors]:
-    """The decisions on the wanted targets in a group of rows `image * queries + query`; least squares of all targets.
+    """The decisions on the wanted targets in a group of rows `image * queries + query`; and least squares of all.
 
     If `tight`, a linear programme is solved for targets that least squares leaves open.
     """
@@ -154,8 +154,9 @@ class Search:
 
     @property
     def refuted(self) -> bool:
-        """Whether the floor is above the residual that counts as none at the largest norm."""
-        # In fractions: a float of the limit could round below the floor, and would refute what was not refuted.
+        """Whether the floor is above the residual that counts as zero at the largest norm."""
+        # In fractions: a limit in floats could round to a number below the floor, and the target would be refuted
+        # wrongly.
         norm = Fraction(self.limits.max_phi)
         return self.floor > Fraction(self.limits.eps) + Fraction(self.limits.per_norm) * norm
 
@@ -231,8 +232,8 @@ class WorstRows:
         """
         heads = self.heads.reshape(len(self.heads), -1)
         target, remainder = self.target_rows.ravel(), self.remainder.ravel()
-        # Signs are the dual of a 1-norm, and better where rows have much left at few keys. The remainder is the dual of
-        # least squares: over all rows it is orthogonal to the heads.
+        # Signs are the dual of a 1-norm, and better if the remainder of a row is large at few keys. The remainder is
+        # the dual of least squares: over all rows it is orthogonal to the heads.
         signs = np.sign(remainder)
         scaled = remainder / (np.abs(remainder).max(initial=0.0) or 1.0)
         best, floor = remainder, -np.inf
@@ -264,8 +265,8 @@ def search_targets(
 ) -> list[Search]:
     """The search for each wanted target, run to its end.
 
-    In turn, each for the targets that are still open: the mixing of least squares, one refinement of it, its remainder
-    as a dual, and the linear programme on the worst rows.
+    Four steps, each for the targets that are still undecided: the mixing of least squares, one refinement of it, its
+    remainder as a dual, and the linear programme on the worst rows.
     """
     # Every search begins with the mixing 0, whose remainder is the target, and which is within every norm.
     zero = np.zeros(attention.heads)
@@ -438,7 +439,8 @@ def judged(
         def exact_residual(mixing: Array) -> Fraction:
             return max(row_residual(row, coefficients, search.target, mixing.tolist()) for row in rows.values())
 
-        # The residual of floats has a margin for rounding. Exact rows have none: theirs is counted in fractions.
+        # The residual of floats has a margin for rounding. Exact rows have none: their residual is computed in
+        # fractions.
         residual, near = exact_residual(search.mixing), np.round(search.mixing)
         if residual and np.abs(near - search.mixing).max() <= NEAR_INTEGERS and not exact_residual(near):
             residual, search.mixing = Fraction(0), near

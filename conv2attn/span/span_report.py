@@ -70,11 +70,11 @@ class Target(Part, frozen=True, eq=False):
     """One offset, or one combination of offsets, with its verdict and bounds.
 
     `residual` is an upper bound for one mixing within the norm, `floor` a lower bound for all such mixings. `weights`
-    is the mixing, if one serves all rows; exact ones are fractions such as "9/7". `dual_rows` are the rows
-    (image * queries + query) at which a dual refutes. `distance` is that of the least-squares mixing in the Frobenius
-    norm, over the norm of the target: 0 to 1. `excluded` is the norm up to which every mixing leaves more than counts
-    as none; None for every norm. `stability` is the largest relative change of every entry of the attention under which
-    the dual still refutes. `evidence` confirms the verdict, and is None for an undecided one.
+    is the mixing, if one serves all rows; exact ones are fractions such as "9/7". `dual_rows` are the rows (image *
+    queries + query) at which a dual refutes. `distance` is that of the least-squares mixing in the Frobenius norm, over
+    the norm of the target: 0 to 1. `excluded` is the norm up to which the residual of every mixing counts as non-zero;
+    None for every norm. `stability` is the largest relative change of every entry of the attention under which the dual
+    still refutes. `evidence` confirms the verdict, and is None for an undecided one.
     """
 
     label: str

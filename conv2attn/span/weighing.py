@@ -21,7 +21,7 @@ from conv2attn.span.least_squares import NEGLIGIBLE
 from conv2attn.theory.bounds.dyadic import over_power_of_two, pivots
 
 FINE = 128
-"""Bits that a refined dual has behind those of float64."""
+"""Bits of a refined dual beyond those of float64."""
 ROUNDS = 4
 """Refinements of a dual: each gains about as many bits as float64 resolves of the remaining inner products."""
 Dyadic = Mapping[int, Sequence[int]]
@@ -95,7 +95,7 @@ def exact_rows(attention: AttentionRows, targets: Targets, wanted: Sequence[int]
 
 
 def hot_rows(attention: AttentionRows, targets: Targets, group: Whole) -> Iterator[ExactRow]:
-    """The rows of one-hot heads in a group, each pattern once, on the keys that heads read or taps name."""
+    """The rows of one-hot heads in a group, one for each pattern, on the keys that heads read or taps name."""
     for portion in portions(attention, targets, group):
         assert portion.keys is not None
         for at, (row, times) in enumerate(zip(portion.rows, portion.times, strict=True)):

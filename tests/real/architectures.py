@@ -270,7 +270,7 @@ Of {count} architectures every layer replays in {replay}, and every layer is pla
 why not.
 
 In {outside} a control shows that some layer is not of the form of the theorem: softmax over keys, values
-that are linear in one token each, and behind it nothing but a linear map of each token. Of the other {inside}, every
+that are linear in one token each, and after it only a linear map of each token. Of the other {inside}, every
 layer replays in {replay}. Outside are:
 
 {reasons}

@@ -165,8 +165,9 @@ def identified_again(networks: tuple[nn.Module, nn.Module], anew: Certificate) -
     """Whether both are one formula at random sizes of at most 32 pixels a side, or at the certificate's sizes.
 
     At a random size, converted layers use the engine `dense`, so their one-hot rows are checked too. Layers with a
-    bounded leak, and functions, whose bounds and maps are derived anew, are the first network's in both. For networks
-    with other inputs than one image no random size is drawn: only the formula derived anew is compared.
+    bounded leak, and functions, are taken from the first network in both runs; their bounds and maps are derived
+    separately. For networks with other inputs than one image no random size is drawn: only the formula derived anew is
+    compared.
     """
     numbers = all(each.dtype.startswith(("float", "bfloat")) for each in anew.inputs)
     if not numbers or {each.name for each in anew.inputs} != {FIRST_ARGUMENT}:

@@ -1,8 +1,8 @@
-"""Numbers as residues modulo several primes at once, with known facts about the real numbers.
+"""Numbers as residues modulo several primes at once, with proved facts about the real numbers.
 
 An example, with two small primes: modulo 7 and 11, the constant 1.5 = 3 / 2 has the residues 3 * 4 = 5 and 3 * 6 = 7,
-since 1 / 2 is 4 and 6 there. The known facts: it is positive, of degree 0, at most 2^1 in size, and an integer after
-one doubling (`halvings`). Times the input it has degree 1; times 1 / 3, it is an integer only after tripling too
+since 1 / 2 is 4 and 6 there. The facts: it is positive, of degree 0, at most 2^1 in size, and an integer after one
+doubling (`halvings`). Times the input it has degree 1; times 1 / 3, it is an integer only after tripling too
 (`odd_divisor`), since nothing is cancelled. Its `exp` is an oracle: a hash of "exp", 5 and 7, known only to be positive
 and finite. An attention mask (0, -inf) has the residues 0 and 0, and its `mark` (0, 1) says that the second is -inf.
 
@@ -38,7 +38,7 @@ MINUS_INFINITY, UNUSABLE = 1, 2
 @final
 @dataclass(frozen=True, eq=False)
 class Residues:
-    """Numbers modulo k primes, with known facts about the real numbers they represent.
+    """Numbers modulo k primes, with proved facts about the real numbers they represent.
 
     Args:
         values: (k, *shape), int32; hashes that an oracle reads are int64.
@@ -92,7 +92,7 @@ class Factor:
 
     Args:
         shape: shape of the numbers.
-        known: the known facts; the residues in it are not read.
+        known: the proved facts; the residues in it are not read.
         part: function that returns the residues of `2^halvings` times the numbers modulo the prime at an index, in
             float64 and centred at 0, for some `columns` of the last axis and `rows` of the one before.
     """
@@ -127,7 +127,7 @@ def knowledge(*operands: Residues) -> dict[str, Any]:
 
 
 def bits_of_sum(terms: int) -> float:
-    """By how many bits a sum of `terms` numbers may exceed the largest of them.
+    """The number of bits by which a sum of `terms` numbers may exceed the largest of them.
 
     Raises:
         Undecided: the sum has too many terms to be exact.

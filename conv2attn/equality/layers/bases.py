@@ -354,7 +354,7 @@ def magnitudes(basis: Basis) -> Tensor:
 
 @contextmanager
 def gradual_underflow() -> Iterator[bool]:
-    """Within the block subnormal numbers are kept; yields whether this thread flushed them before, and will again."""
+    """Within the block this thread keeps subnormal numbers; yields whether it flushes them outside."""
     flushing = thread_flushes()
     torch.set_flush_denormal(False)
     try:

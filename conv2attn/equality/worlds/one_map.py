@@ -54,11 +54,13 @@ def compare_sections(
 ) -> Sections:
     """Whether the outputs of two networks come from the same functions, and each section between them agrees.
 
-    For networks known to `differ`, only the place is wanted, and the quick run, which gives none, is skipped.
+    If the networks are known to `differ`, only the place is to be found, and the quick run, which finds none, is
+    skipped.
 
     The inputs give shapes, integers, booleans, Python numbers and masks; other numbers are drawn. A sample, not a
-    proof. Not covered: stored numbers that are lost beside larger ones, numbers that never win a maximum, effects of
-    rounding itself, state kept from one call to the next. One image shows no coupling of images: pass two.
+    proof. Not covered: stored numbers that vanish when added to larger ones, numbers that are never the maximum,
+    effects of rounding itself, state that lasts from one call to the next. One image shows no coupling of images: pass
+    two.
 
     Examples:
         >>> import torch

@@ -39,7 +39,7 @@ class PartingPlace(Part, frozen=True):
         first = f"; the first network has there {self.first}" if self.first not in ("", self.second) else ""
         apart = f" ({self.units:.3g} units of rounding apart)" if math.isfinite(self.units) else ""
         what = f": {self.what}" if self.what else ""
-        return f"they part at {self.operator} of {self.second}{what}{apart}{first}"
+        return f"they differ at {self.operator} of {self.second}{what}{apart}{first}"
 
 
 def find_place(first: FollowedCall, second: FollowedCall, parting: Parting | None, units: float) -> PartingPlace | None:

@@ -24,13 +24,13 @@ LEGEND = (
     "the network; uniform: the same with uniform attention in place of the head; lost: the same with its mean over "
     "images, as a share of uniform"
 )
-LABELLED_LEGEND = "loss, accuracy: how much more cross entropy, and what share of the images more is classified right"
+LABELLED_LEGEND = "loss, accuracy: increase of the cross entropy, and of the share of images classified right"
 
 
 def effect_parts(report: HeadsReport, verbose: bool = False) -> list[DocumentPart]:
     """One row per replaced head, one for all of them at once, and one for random heads.
 
-    Unless `verbose`, only the heads that change the output most, in this order.
+    Unless `verbose`, only the heads that change the output most, the largest change first.
     """
     replaced = [(layer.name, head.head, head.replaced) for layer in report.layers for head in layer.heads]
     single = [(layer, head, each) for layer, head, each in replaced if each is not None]
@@ -95,7 +95,7 @@ REACHES_OF_OTHER_AXES = (
 
 
 def legend_of(layers: Sequence[LayerFacts]) -> tuple[str, ...]:
-    """The meaning of the columns of layers, and the value of conv 3 for uniform attention on these grids."""
+    """The meaning of the columns of layers, with the value of conv 3 for uniform attention on these grids."""
     reaches = REACHES if all(len(layer.grid) == 2 for layer in layers) else REACHES_OF_OTHER_AXES
     of_uniform = [fact.chance for each in layers if (fact := each.convolution(3)) and fact.chance is not None]
     ends = dict.fromkeys(f"{share:.0%}" for share in (min(of_uniform), max(of_uniform))) if of_uniform else ()

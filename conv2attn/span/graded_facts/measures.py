@@ -24,7 +24,7 @@ LEVEL = 1e-12
 """If the energy about the row means is below this share of the whole, it is rounding: the head attends evenly."""
 
 Estimate = Callable[[int | None], Array]
-"""A statistic of some images: of all for None, or of all but the image of this number."""
+"""A statistic of some images: of all images for None, otherwise of all but the one with this number."""
 
 
 def estimated(parts: Sequence[Sums], statistic: Callable[[Sums], Estimate]) -> Array:

@@ -26,7 +26,7 @@ from conv2attn.span.graded_facts.forced_runs import ByImage, ForcedRuns, Maps, e
 from conv2attn.theory.basis import Sides
 
 FEWEST_IMAGES = 4
-"""Two to measure the replacement on, and two for a standard error of its effect."""
+"""Two measure the replacement, and two give its effect a standard error."""
 DRAWS = 10
 """Draws of random heads: the standard error of their mean is about a third of the deviation of one draw."""
 SEED = 0
@@ -126,7 +126,7 @@ class Replacing:
             return "the run does not show one attention for each image in it", None
         if mean.shape[-2] != mean.shape[-1] or mean.shape[-1] != leading + prod(sides):
             return "its queries and keys are not the tokens of one grid", None
-        # The forced map must land on the axes of what was read: both have to have the same shape behind the images.
+        # The forced map must land on the axes of what was read: both need the same shape after the axis of images.
         attention = read.attention
         if isinstance(attention, MultiHeadSelfAttention):
             attention = attention.attention(sides=sides).detach()
@@ -135,13 +135,13 @@ class Replacing:
         return "", mean
 
     def head(self, facts: HeadFacts, layer: str, mean: Tensor, sides: Sides, leading: int) -> HeadFacts:
-        """The facts of a head with the effect of its replacement, and its kind decided anew if it may be "content"."""
+        """The facts of a head with the effect of its replacement; its kind is decided again if it may be "content"."""
 
         def moved(by: ReplacedBy) -> ByImage:
             return self.runs.changes({layer: {facts.head: replacement(mean, by, sides, leading)}})
 
         own, uniform = moved(self.by), moved("uniform")
-        # The rule "content" costs one more run: it is made only for heads that the rule decides if all is lost.
+        # The rule "content" needs one more run, which is made only if the head's kind depends on it.
         lost = error = None
         if with_lost(facts, 1.0)[0] == "content":
             lost, error = share_lost(own if self.by == "mean" else moved("mean"), uniform)
@@ -150,7 +150,7 @@ class Replacing:
         return msgspec.structs.replace(facts, kind=kind, margin=margin, replaced=replaced)
 
     def together(self) -> ReplacedTogether | None:
-        """The effect of replacing all named heads at once, beside that of random heads; None if no head is named."""
+        """The effects of replacing all named heads at once, and as many random heads; None if no head is named."""
         heads = [(layer, head) for layer, numbers in (self.only or {}).items() for head in sorted(set(numbers))]
         if not heads:
             return None
@@ -228,7 +228,7 @@ def share_lost(mean: ByImage, uniform: ByImage) -> tuple[float | None, float | N
     if float(uniform.change.mean()) <= ROUNDING:
         return None, None
     # A ratio of two means, with the linearised standard error of a ratio estimator (Cochran 1977, chapter 6). The mean
-    # of the ratios of single images would be ruled by images that uniform attention hardly changes.
+    # of the ratios of single images would be dominated by images that uniform attention hardly changes.
     ratio = mean.change.mean() / uniform.change.mean()
     residuals = (mean.change - ratio * uniform.change) / uniform.change.mean()
     return float(ratio), float(residuals.std() / len(residuals) ** 0.5)

@@ -178,7 +178,9 @@ def test_the_place_names_the_epsilon_and_the_module_in_both():
     place = compare_sections(*norms, (torch.randn(5, 16),)).place
     assert (place.first, place.second) == ("1 (LayerNorm)", "1 (LayerNorm)")
     assert place.what == "its eps is 1e-06, not 1e-12"
-    assert place.in_words().startswith("they part at native_layer_norm of 1 (LayerNorm): its eps is 1e-06, not 1e-12 (")
+    assert place.in_words().startswith(
+        "they differ at native_layer_norm of 1 (LayerNorm): its eps is 1e-06, not 1e-12 ("
+    )
 
 
 def test_the_place_names_no_number_that_changes_no_output():
