@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, final
 
@@ -149,6 +150,7 @@ def parse_model(path: Path) -> Any:
     # A message copies the bytes of each tensor, even if two refer to the same bytes of another file; the model is then
     # written and parsed once more.
     budget.draw(2 * sum(each.length for each in places), "its weights in other files")
+    budget.draw(bytes_of_functions(path, model), "its graph with functions in place of their calls")
     if outside and path.stat().st_size + sum(each.length for each in places) > LARGEST_MODEL:
         reason = f"{path} and the files of its weights have more than {LARGEST_MODEL:,} bytes"
         raise CheckpointError("C2A307", reason, "Export the network in half precision, or a part of it.")
@@ -163,6 +165,37 @@ def parse_model(path: Path) -> Any:
             "Export the network with operators of ONNX alone.",
         )
     return model
+
+
+def bytes_of_functions(path: Path, model: Any) -> int:
+    """The bytes of a model's nodes with the bodies of its functions in place of their calls.
+
+    Thirty functions that each call the next one twice fit into 2 KB, and make a billion nodes.
+
+    Raises:
+        CheckpointError: a function calls itself, perhaps by way of others (C2A302).
+    """
+
+    def name_of(called: Any) -> tuple[str, str, str]:
+        return called.domain, getattr(called, "op_type", "") or called.name, called.overload
+
+    bodies: dict[tuple[str, str, str], list[Any]] = {}
+    for function in model.functions:
+        collect_nodes(function, bodies.setdefault(name_of(function), []), [])
+    calls = {key: {name_of(node) for node in nodes} & bodies.keys() for key, nodes in bodies.items()}
+    nodes, sizes = list[Any](), dict[tuple[str, str, str], int]()
+    collect_nodes(model.graph, nodes, [])
+
+    def total(nodes: list[Any]) -> int:
+        return sum(sizes.get(name_of(node), node.ByteSize()) for node in nodes)
+
+    try:
+        for key in TopologicalSorter(calls).static_order():
+            sizes[key] = total(bodies[key])
+    except CycleError as error:
+        reason = f"{path} has a function that calls itself, {error.args[1][0][1]}"
+        raise CheckpointError("C2A302", reason, "Export it again.") from error
+    return total(nodes)
 
 
 @final
