@@ -77,6 +77,7 @@ def export(
     with torch.no_grad():
         with running(network, images[0]):
             expected = [run_network(network, images[0])]
+        # A second batch and size, so that a size that tracing fixed by mistake is noticed.
         images.append(noise((3, size[0], *(side + SIZE_STEP for side in size[1:])), parameter))
         try:
             expected.append(run_network(network, images[1]))
@@ -187,6 +188,7 @@ def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -
         assert onnx_program is not None
         onnx_program.model.metadata_props.update(notes)
         onnx_program.save(str(path), external_data=False)
+    # A full disk is no fault of the network, and its message is the clearer one.
     except OSError:
         raise
     except Exception as error:
@@ -237,6 +239,7 @@ def check_exported_file(run_file: Callable[[Tensor], Tensor], image: Tensor, exp
         reason = f"the file gives {tuple(output.shape)} on {sides}, not {tuple(expected.shape)}"
         raise CheckpointError("C2A309", reason, "Save it as .pt, or with another --engine.")
     difference, limit = float((output.double() - expected.double()).abs().max()), allowed_difference(expected)
+    # Also refuses NaN, which `difference > limit` would let pass.
     if not difference <= limit:
         reason = f"the file differs by {difference:.2g} on {sides}, more than {limit:.2g}"
         raise CheckpointError("C2A309", reason, "Save it as .pt, or with another --engine.")

@@ -98,17 +98,22 @@ def kind_of_file(file: IO[bytes], size: int) -> Kind:
     if head.startswith(ZIP_HEADS):
         with zipfile.ZipFile(file) as archive:
             return kind_of_archive(archive.namelist())
+    # A truncated file may end within this head. Then it is reported as damaged, not as unknown.
     if size > 0 and LEGACY_HEAD.startswith(head[: len(LEGACY_HEAD)]):
         return LEGACY
     for each in KINDS:
         if head.startswith(each.heads):
             return each
+    # safetensors: the length of a JSON header in eight bytes, then the header.
     if len(head) > 8 and head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 1 << 30:
         return SAFETENSORS
+    # The magic word of tar is inside its first header.
     if head[257:262] == b"ustar":
         return TAR
+    # A pickle begins with the opcode PROTO and the number of its protocol.
     if head[:1] == b"\x80" and head[1:2] in b"\2\3\4\5":
         return PICKLE
+    # ONNX has no magic word: field 1 of its message, a small version number, and the tag of another field.
     if head[:1] == b"\x08" and 0 < head[1] < 32 and head[2:3] in b"\x12\x1a\x22\x28\x32\x3a\x42":
         return ONNX
     return kind_of_text(head)
@@ -128,6 +133,7 @@ def kind_of_text(head: bytes) -> Kind:
 def kind_of_archive(names: Collection[str]) -> Kind:
     """The kind of a zip archive, from the names of its entries."""
     last = [name.rpartition("/")[2] for name in names]
+    # A TorchScript archive also has a data.pkl, so it comes first.
     if "constants.pkl" in last:
         return SCRIPT
     if "data.pkl" in last:
@@ -232,6 +238,7 @@ def inspect_archive(path: Path, archive: zipfile.ZipFile, size: int, kind: Kind)
             raise CheckpointError("C2A303", f"{path}: {entry.filename!r} is compressed or encrypted", SAVE_AGAIN)
         if entry.external_attr & DIRECTORY:
             raise CheckpointError("C2A302", f"{path}: {entry.filename!r} is marked as a directory", COPY_AGAIN)
+    # Entries are stored uncompressed: together they exceed the file only if they overlap, or if a size is false.
     if sum(entry.file_size for entry in entries) > size:
         raise CheckpointError("C2A303", f"{path} claims more bytes than it has", SAVE_AGAIN)
     pickles = [entry.file_size for entry in entries if entry.filename.split("/")[-1] == "data.pkl"]

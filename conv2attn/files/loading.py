@@ -100,6 +100,8 @@ def load(
     state = replace(state, assumed=(*contents.assumed, *state.assumed))
     if model is not None:
         architecture_argument = Architecture(type(model).__name__, lambda: deepcopy(model))
+    # An architecture that the file selects may be as large as the file says; one that the user names is the user's
+    # choice.
     budget = Budget.of(contents.path) if architecture_argument is None or architecture_argument.config else None
     if architecture_argument is None and contents.config is not None:
         architecture_argument = folder_architecture(contents)
@@ -142,6 +144,7 @@ def recognised_network(state: State, contents: Contents, arch: str | None) -> nn
     if not wanted:
         reason = f"{contents.path} holds {' or '.join(names)}, not {arch}"
         raise CheckpointError("C2A304", reason, f"Pass --arch {names[0]}.")
+    # Variants such as resnet50 and resnetblur50 have equal keys and shapes: only the file's name distinguishes them.
     hinted = hinted_names([each.name for each in wanted], contents.path)
     chosen = wanted if len(wanted) == 1 else [each for each in wanted if each.name in hinted]
     if len(chosen) != 1:
@@ -167,6 +170,7 @@ def fitted_network(base: Architecture, state: State, contents: Contents, budget:
     """
     network = base.build(budget)
     misfits = [(reading, misfit(network, reading.tensors)) for reading in prefix_readings(state)]
+    # Prefixes such as `module.` come from wrappers of training, and the network may have one of its own.
     reading, difference = min(misfits, key=lambda each: (not each[1].fits, each[1].size))
     assumed: tuple[str, ...] = ()
     if not difference.fits and (adapted := with_own_classes(base, difference)):

@@ -70,6 +70,7 @@ def module_class(name: str, allow: Iterable[str]) -> type[nn.Module] | None:
     """
     module, _, class_name = name.rpartition(".")
     if name in allow:
+        # A script imports from its own folder; a command does so only for a class that the user allowed.
         search_working_folder()
     elif not any(f"{module}.".startswith(f"{each}.") for each in MODULE_LIBRARIES):
         return None
@@ -83,6 +84,7 @@ def module_class(name: str, allow: Iterable[str]) -> type[nn.Module] | None:
 def stand_in(kind: type[nn.Module]) -> type[nn.Module]:
     """A class that replaces `kind` in a pickle: neither the constructor nor any code of `kind` runs."""
 
+    # A pickle can call any class that it may name, with arguments of its choice.
     def refuse(module: nn.Module, *_: Any) -> None:
         raise TypeError(f"the constructor of {kind.__name__} is called")
 
@@ -122,6 +124,8 @@ def read_module(path: Path, names: Sequence[str], allow: Iterable[str] = ()) -> 
                 f"{path} has no module, directly or under a usual key",
                 "Save the model itself or its state dict: torch.save(model.state_dict(), path).",
             )
+        # Everything is checked before the first module gets its real class, whose methods would then run on unchecked
+        # data.
         for name, module in [*content.named_modules()]:
             if fault := first_fault(module, classes, budget):
                 raise CheckpointError("C2A303", f"{path}: {name or 'the module'} {fault}, and nothing was run", ALLOW)
@@ -152,10 +156,12 @@ def first_fault(module: nn.Module, classes: Mapping[type, type[nn.Module]], budg
             return f"has {name} of a wrong type"
         if name not in attributes:
             continue
+        # An attribute of an instance hides the method of the same name.
         if callable(getattr(kind, name, None)) or name.startswith("__"):
             return f"replaces the {name} of {kind.__name__}"
         if not is_plain_value(plain_content(value, budget)) and not (isinstance(value, type) and value in classes):
             return f"has an attribute {name} that is a {type(value).__name__}"
+    # A cycle of modules has no end for code that walks them.
     if any(module in child.modules() for child in module.children()):
         return "contains itself"
     leaf = not module._modules and kind.__module__.startswith("torch.nn.") and not issubclass(kind, CONTAINERS)

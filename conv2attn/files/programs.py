@@ -48,6 +48,7 @@ LISTS = {
     f"as_{part}s" for part in ("tensor", "optional_tensor", "bool", "int", "float", "sym_int", "sym_float", "sym_bool")
 }
 """Kinds of arguments that are lists of supported arguments."""
+# Raised by reading a field that is missing or has a wrong type. A file is not checked against a schema beforehand.
 DAMAGES = (
     KeyError,
     TypeError,
@@ -119,6 +120,7 @@ def archive_tensors(archive: zipfile.ZipFile, kind: str, budget: Budget) -> dict
     config = next((each for each in archive.namelist() if each.endswith(f"_{kind}_config.json")), "")
     tensors, storages, views = dict[str, Tensor](), dict[str, bytearray](), dict[Any, Tensor]()
     for name, entry in (read_entry(archive, config, budget)["config"] if config else {}).items():
+        # Unpickling runs code that the file names.
         if entry["use_pickle"]:
             raise ValueError(f"{name!r} is pickled")
         meta = entry["tensor_meta"]
@@ -132,10 +134,12 @@ def archive_tensors(archive: zipfile.ZipFile, kind: str, budget: Budget) -> dict
             storages[place] = bytearray(archive.read(place))
         data = storages[place]
         elements = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
+        # Otherwise `as_strided` would read beyond the bytes of the entry.
         last = sum((side - 1) * stride for side, stride in zip(sizes, strides, strict=True)) + first
         if math.prod(sizes) > len(elements) or (math.prod(sizes) and last >= len(elements)):
             raise ValueError(f"{name!r} claims more elements than are stored")
         view = place, dtype, tuple(sizes), tuple(strides), first
+        # Every view is a copy, so many views of one small entry count against the budget.
         if view not in views:
             budget.draw(math.prod(sizes) * elements.element_size(), name)
             views[view] = elements.as_strided(sizes, strides, first).clone()
@@ -152,6 +156,7 @@ def build_program(model: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> fx
         ((kind, spec_fields),) = spec.items()
         if kind == "user_input":
             images.append(spec_fields["arg"]["as_tensor"]["name"])
+            # The nodes alone would accept sizes for which the program was not exported.
             ranges = ranges_of(model["graph"]["tensor_values"][images[-1]]["sizes"], constraints)
             values[images[-1]] = graph.call_function(check_ranges, (graph.placeholder("image"), ranges))
             continue
@@ -172,6 +177,7 @@ def build_program(model: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> fx
 
 def register_tensor(root: nn.Module, name: str, tensor: Tensor, trained: bool) -> None:
     """A parameter or buffer under a dotted name."""
+    # A name of many thousand dots would create as many nested modules.
     if not DOTTED_NAME.fullmatch(name) or name.count(".") > DEEPEST:
         raise ValueError(f"{name!r} is not a name")
     *parents, attribute = name.split(".")
@@ -191,6 +197,7 @@ def add_node(graph: fx.Graph, node: Mapping[str, Any], values: dict[str, fx.Node
     arguments = [(each["name"], each["kind"] == 2, node_argument(each["arg"], values)) for each in node["inputs"]]
     positional = tuple(value for _, keyword, value in arguments if not keyword)
     call = graph.call_function(target, positional, {name: value for name, keyword, value in arguments if keyword})
+    # Two forms of several results: one name for each result of an operator, or one list of names for a list of tensors.
     if isinstance(target, OpOverload) and len(target._schema.returns) > 1:
         for index, output in enumerate(node["outputs"]):
             values[output_name(output)] = graph.call_function(operator.getitem, (call, index))
@@ -210,6 +217,7 @@ def callable_named(name: str) -> Callable[..., Any]:
     if not (match := ATEN_OPERATOR.fullmatch(name)):
         raise ValueError(f"{name!r} is not an operator of torch")
     overload = getattr(getattr(torch.ops.aten, match[1]), match[2])
+    # Some operators, such as `from_file`, open files.
     if not isinstance(overload, OpOverload) or any("file" in each.name for each in overload._schema.arguments):
         raise ValueError(f"{name!r} does more than compute")
     return overload
@@ -244,6 +252,7 @@ def node_argument(entry: Mapping[str, Any], values: Mapping[str, fx.Node]) -> An
         case "as_layout" if value == STRIDED:
             return torch.strided
         case "as_device":
+            # Tensors are read on the CPU, whichever device the program was exported on.
             return torch.device("cpu")
         case _ if kind in LISTS:
             return [node_argument({kind.removesuffix("s"): each}, values) for each in value]
@@ -280,6 +289,7 @@ def check_ranges(image: Tensor, ranges: Ranges) -> Tensor:
     inside = image.ndim == len(ranges) and all(
         low <= side and (high is None or side <= high) for side, (low, high) in zip(image.shape, ranges, strict=True)
     )
+    # In a traced graph this comparison would become a condition on its sizes.
     if not torch.compiler.is_compiling() and not inside:
         reason = f"the program takes images {ranges_text(ranges)}, not {'x'.join(map(str, image.shape))}"
         raise UsageError("C2A120", reason, "Pass --input-size or --inputs within these ranges.")

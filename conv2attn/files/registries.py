@@ -111,6 +111,7 @@ def fitting_models(
         hints = {own_name(each) for each in hinted_names((each for _, each in models), path)}
         if matches := models_that_fit([(maker, each) for maker, each in models if each in hints], states):
             return matches, False
+    # A search builds hundreds of models, so its result is kept.
     shapes = frozenset((key, tuple(each.shape)) for key, each in states[0].items())
     if (name, shapes) not in SEARCHED:
         SEARCHED[name, shapes] = models_that_fit(models, states)
@@ -133,6 +134,7 @@ def models_of(registry: str, **selection: Any) -> list[tuple[Maker, str]]:
     """The names of a registry's models, each with a function that builds its architecture."""
     module, maker = MODEL_LIBRARIES[registry]
     names = optional(module).list_models(**selection)
+    # Quantised models need a backend that may be missing, and have no floating-point weights.
     return [(maker, name) for name in names if "quantized" not in name]
 
 
@@ -173,6 +175,7 @@ def fitting_architecture(architecture: Architecture, states: Sequence[Mapping[st
 def shapes_on_meta(architecture: Architecture, tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]] | None:
     """The names and shapes of an architecture; None as soon as parameters do not fit `tensors`."""
     shapes = {(key.rpartition(".")[2], tuple(tensor.shape)) for key, tensor in tensors.items()}
+    # The classifier may have another number of classes in the file.
     patterns = shapes | {(name, (DEFAULT_CLASSES, *shape[1:])) for name, shape in shapes if shape}
     unexpected = list[str]()
 
@@ -182,8 +185,10 @@ def shapes_on_meta(architecture: Architecture, tensors: Mapping[str, Tensor]) ->
         if len(unexpected) > MOST_DISCARDED:
             raise OtherModel
 
+    # Most models differ in their first layers, and building them ends there.
     handle = register_module_parameter_registration_hook(check)
     try:
+        # Some constructors compute with numbers, which the meta device has not.
         for device in ("meta", "cpu"):
             unexpected.clear()
             try:

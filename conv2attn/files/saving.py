@@ -118,6 +118,7 @@ def write_network(path: Path, suffix: str, plan: SavedPlan, state: Mapping[str, 
     if suffix in TENSOR_SUFFIXES:
         write_torch(path, {**plan_as_data(plan), "state_dict": dict(state)})
     else:
+        # safetensors refuses tensors that share memory or have gaps.
         tensors = {key: tensor.detach().clone().contiguous() for key, tensor in state.items()}
         save_file(
             tensors, path, metadata={"format": "pt", "conv2attn": json.dumps(plan_as_data(plan), allow_nan=False)}
@@ -142,6 +143,7 @@ def plan_to_save(network: nn.Module, refuted: bool = False) -> SavedPlan:
             f"{type(network).__name__} has no attention layers, and is unknown to conv2attn",
             IN_PYTHON,
         )
+    # A state dict stores a tied parameter once per name, and its tie is lost unless the plan names it.
     names: dict[int, list[str]] = {}
     for name, parameter in network.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
@@ -200,6 +202,7 @@ def check_rebuilds(network: nn.Module, path: Path) -> None:
     Raises:
         CheckpointError: the file has another network (C2A306).
     """
+    # The file itself is read: the plan in memory would still have what the text of the file has lost.
     saved = recognise_plan(contents_of(path))
     assert saved is not None
     plan, tensors = saved
@@ -215,6 +218,7 @@ def check_rebuilds(network: nn.Module, path: Path) -> None:
 def rebuilt_difference(network: nn.Module, plan: SavedPlan, tensors: Mapping[str, Tensor]) -> str:
     """The difference between `network` and the one rebuilt from its plan and tensors; empty if none."""
     try:
+        # The tensors of the file replace all weights, so none needs to be drawn.
         with torch.device("meta"):
             rebuilt = rebuild(plan, tensors)
     except CheckpointError as error:
@@ -223,6 +227,7 @@ def rebuilt_difference(network: nn.Module, plan: SavedPlan, tensors: Mapping[str
         with contextlib.suppress(AttributeError):
             module.training = network.get_submodule(name).training
     if (ours := configuration_of(network)) and ours == configuration_of(rebuilt):  # equal configurations
+        # Modules of transformers refer to the configuration, and a copy of it would count as a difference.
         shared = {id(rebuilt.config): network.config}
         for module in rebuilt.modules():
             vars(module).update({key: shared[id(each)] for key, each in vars(module).items() if id(each) in shared})

@@ -142,6 +142,7 @@ class Misfit:
     @property
     def fits(self) -> bool:
         """Whether only counters of batches are missing, which only training reads."""
+        # Files from before torch 0.4.1 have no counters of batches, and evaluation does not read them.
         return not (self.unexpected or self.shapes or any(not key.endswith(COUNTER) for key in self.missing))
 
     @property
@@ -193,8 +194,10 @@ def fill_network(network: nn.Module, state: State, path: str, name: str) -> tupl
         remedy = "Pass the --arch, and the --arch-args, that these weights are of; inspect lists the keys."
         raise CheckpointError("C2A304", f"{path} does not fit {name}: {difference.to_text()}", remedy)
     own_state = network.state_dict(keep_vars=True)
+    # Some training scripts cast a whole state dict, its integer counters included.
     tensors = {key: each.to(own_state[key].dtype) if key.endswith(COUNTER) else each for key, each in tensors.items()}
     for key, tensor in tensors.items():
+        # `load_state_dict` would cast the number silently.
         if own_state[key].is_floating_point() != tensor.is_floating_point() or tensor.is_complex():
             raise CheckpointError(
                 "C2A303",
@@ -202,6 +205,7 @@ def fill_network(network: nn.Module, state: State, path: str, name: str) -> tupl
                 "Convert it to that dtype, and save it again.",
             )
     dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+    # `load_state_dict` casts to the network's dtype, so the network gets the file's dtype first.
     if len(dtypes) == 1:
         network.to(dtype=next(iter(dtypes)))
         own_state = network.state_dict(keep_vars=True)
@@ -209,6 +213,7 @@ def fill_network(network: nn.Module, state: State, path: str, name: str) -> tupl
         if own_state[key].dtype != tensor.dtype:
             own_state[key].data = own_state[key].data.to(tensor.dtype)
     loaded: Any = OrderedDict(tensors)
+    # A module reads the version of its format here, and may convert older tensors.
     loaded._metadata = getattr(own_state, "_metadata", {}) if state.metadata is None else state.metadata
     try:
         with torch.no_grad():
@@ -228,6 +233,7 @@ def with_own_classes(base: Architecture, difference: Misfit) -> Architecture | N
     if any(len(file) != len(own) for _, file, own in difference.shapes):
         return None
     sides = [pair for _, file, own in difference.shapes for pair in zip(file, own, strict=True)]
+    # A replaced classifier changes one number, in its weight and its bias alike.
     sizes = {(file, own) for file, own in sides if file != own}
     return base.with_classes(next(iter(sizes))[0]) if len(sizes) == 1 else None
 

@@ -67,6 +67,7 @@ class Encoding(nn.Module):
             UsageError: numbers for other heads (C2A007).
             KeyError, TypeError, ValueError: there is no such family, or a value of the plan is of another type.
         """
+        # Placeholders of the right shapes, which the plan's numbers and a state dict replace.
         encoding = cls(FAMILIES[family].of_sizes(sizes))
         if not vectors:
             encoding.drop_vectors()
@@ -115,9 +116,11 @@ class Encoding(nn.Module):
         """
         facts = self.derived.get((image.dtype, image.device))
         if torch.compiler.is_compiling():
+            # Reading numbers while tracing would make them constants of the graph.
             if facts is None:
                 raise refuse_unread(name)
             return facts
+        # An optimiser changes parameters in place, and nothing reports it: the values are compared at each call.
         values = read_values(self.operators(image).values) if reads and not self.is_frozen else None
         if facts is None or facts.values != values or (image.is_cpu and facts.flags != backend_flags("cpu")):
             facts = self.derive(image, values)
@@ -129,6 +132,7 @@ class Encoding(nn.Module):
         """The facts for images like this one; `values` are those of parameters, if they were read."""
         faked, operators, numbers = is_faked(image), None, HeadNumbers()
         with without_modes() if faked else nullcontext(), torch.inference_mode(False), torch.no_grad():
+            # Fake tensors have no arithmetic that could be measured, so that of the CPU is used.
             there = torch.empty(0, dtype=image.dtype, device="cpu") if faked or image.is_meta else image
             if self.is_frozen:
                 numbers = self.operators(torch.empty(0, dtype=image.dtype, device="cpu")).numbers()
@@ -222,6 +226,8 @@ class Encoding(nn.Module):
 
     def __getattr__(self, name: str) -> Any:
         frozen = vars(self).get("frozen", {})
+        # `frozen` does not exist yet while a copy or a pickle is restored, and `self.frozen` would call this method
+        # again.
         return frozen[name] if name in frozen else super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -289,6 +295,7 @@ def read_only(numbers: Any, shape: tuple[int, ...], name: str) -> NDArray[np.flo
     except ValueError as error:
         reason = f"{name} has the shape {shape}, and the numbers have another one ({error})"
         raise UsageError("C2A007", reason, "Pass one number, or numbers of this shape.") from error
+    # Memory of `bytes` cannot be made writable, so no number changes without the derived facts being dropped.
     return np.frombuffer(array.tobytes(), np.float64).reshape(shape)
 
 

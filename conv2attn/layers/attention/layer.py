@@ -136,6 +136,8 @@ class MultiHeadSelfAttention(nn.Module):
 
         h, g, inner = self.heads, groups, d_in // groups
         has, key_shape = self.terms, (h, self.d_key, d_in)
+        # Queries of the width of r_delta are multiplied with it directly. Otherwise a matrix maps r_delta to their
+        # width.
         projects = has.qr and self.d_key != encoding.d_position
         self.query = weight(*key_shape, fan_in=d_in) if has.has_query else None
         self.key = weight(*key_shape, fan_in=d_in) if has.has_key else None
@@ -266,6 +268,7 @@ class MultiHeadSelfAttention(nn.Module):
             EngineError: the engine set is not exact for the present parameters (C2A201), or these were not read before
                 tracing (C2A203).
         """
+        # A proxy of torch.fx has no sizes to decide by, so the layer becomes one node of the graph.
         if isinstance(input, fx.Proxy):
             return as_node(self, input, *(() if output_size is None else (output_size,)))
         image, weights = self.batched(input), weights or self.weights
@@ -276,6 +279,7 @@ class MultiHeadSelfAttention(nn.Module):
             basis = replace(basis, padding=padding_for(basis.padding, self.sites, sides, output_size, self.name))
         dtype = autocast_dtype(image)
         result = self.evaluate(basis, image) if dtype is None else self.under_autocast(basis, image, dtype)
+        # The convolution's stride as pooling: all queries were computed, and every `stride`-th one is kept.
         if self.stride_by == "pooling" and max(self.sites.stride) > 1:
             every: tuple[Any, ...] = (Ellipsis, *[slice(None, None, s) for s in self.sites.stride])
             result = stored(result[every], output_format(basis, image))
@@ -303,6 +307,7 @@ class MultiHeadSelfAttention(nn.Module):
     def under_autocast(self, basis: Basis, image: Tensor, dtype: torch.dtype) -> Tensor:
         """The output under autocast, as for the convolution: in its dtype, with scores and softmax in float32."""
         basis = replace(basis, weights=basis.weights.to(dtype))
+        # Autocast inside the layer would cast scores to half precision too.
         with torch.autocast(image.device.type, enabled=False):
             return self.evaluate(basis, image.to(dtype))
 
@@ -322,6 +327,8 @@ class MultiHeadSelfAttention(nn.Module):
         """The recipe for images of this shape, cached while the facts are unchanged."""
         facts, transient, here = self.facts(image), is_transient(image), (image.dtype, image.device)
         decided = self._facts.get(here)
+        # `facts` returns the same object until the numbers of the heads change, so identity decides whether recipes
+        # hold.
         if decided is None or decided.facts is not facts:
             decided = Decisions(facts)
             if not transient:
@@ -347,6 +354,7 @@ class MultiHeadSelfAttention(nn.Module):
         """The facts derived from the numbers of the heads, including all that a graph of this engine needs."""
         encoding: Any = self._modules["encoding"]
         facts: OperatorFacts = encoding.facts(image, self.name, reads=not self.has_content)
+        # A cached property, read now because a graph that is traced later cannot compute it.
         if self.engine == "sdpa" and not torch.compiler.is_compiling():
             _ = facts.longest_side
         return facts
@@ -356,6 +364,8 @@ class MultiHeadSelfAttention(nn.Module):
         traced = torch.compiler.is_compiling()
         facts = self.facts(image)
         trains = not self.encoding.is_frozen and bool(basis.operators.values)
+        # A traced graph also serves the numbers of later training steps, so nothing may be concluded from the present
+        # ones.
         free = trains and (traced or facts.values is None)
         dropped = self.dropout if self.training else 0.0
         few = self.has_content and few_features(basis.operators, basis.padding.pad(image), score_dtype(image.dtype))
@@ -379,6 +389,7 @@ class MultiHeadSelfAttention(nn.Module):
     __prepare_scriptable__ = refuse_script
 
     def __getstate__(self) -> dict[str, Any]:
+        # Facts and recipes are large and hold for one device, so a copy derives its own.
         return {key: value for key, value in vars(self).items() if key != "_facts"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -387,6 +398,7 @@ class MultiHeadSelfAttention(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
+        # The tensors have another dtype or device now, for which other facts hold.
         return self.prepare()
 
     def attention(self, image: Tensor | None = None, *, sides: Sides | None = None) -> Tensor:
@@ -417,6 +429,7 @@ class MultiHeadSelfAttention(nn.Module):
         if image is None:
             image = self.like.new_zeros(1, self.d_in, *self.checked_sides(sides))
         image, basis = self.batched(image), self.basis()
+        # Under autocast a call computes attention in the lower precision, and so does this method.
         image = image.to(autocast_dtype(image) or image.dtype)
         step = dense.queries_per_chunk(self.question(basis, image))
         yield from dense.attention_chunks(basis, basis.padding.pad(image), step)

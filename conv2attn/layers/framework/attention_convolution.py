@@ -157,6 +157,7 @@ class AttentionConvolution(nn.Module):
         heads, size = self.value.shape[:2]
         output: Tensor | None = self.output
         if self.join == "concatenation":
+            # A concatenation is a sum of heads, each of which writes channels of its own.
             output = torch.eye(heads * size).to(self.value).unflatten(1, (heads, size)).movedim(1, 0)
         elif self.join == "mean":
             output = (torch.eye(size).to(self.value) / heads).expand(heads, -1, -1)
@@ -207,6 +208,7 @@ class AttentionConvolution(nn.Module):
                 f"a mask of {mask.shape} tokens for queries {queries} and keys {sides}",
                 "Pass a mask with one row for each query and one column for each key.",
             )
+        # A mask that broadcasts in another way than was meant gives wrong attention without an error.
         if isinstance(mask, Tensor):
             require_scores(mask, (len(reader), len(self.value), math.prod(queries), math.prod(sides)))
         pairs = Edges(mask, queries) if isinstance(mask, Pattern) else AllPairs(sides, queries, mask)

@@ -91,6 +91,7 @@ def heads_for(
     weight = convolution.weight
     targets = torch.tensor(convolution.offsets, device="cpu")
     centers = targets.to(position_dtype(weight.dtype))
+    # A centre that rounds to another number would lie between pixels, or on another pixel.
     if not torch.equal(centers.to(targets.dtype), targets):
         raise GeometryError(
             "C2A001",
@@ -114,6 +115,7 @@ def heads_for(
     if layer.query is not None and layer.key is not None:
         drawn = torch.empty_like(layer.query, dtype=weight.dtype, device=weight.device)
         layer.query = nn.Parameter(nn.init.normal_(drawn, std=(convolution.d_in * layer.d_key) ** -0.5))
+        # Keys of zero make the term exactly 0. With queries of zero as well, neither would have a gradient.
         layer.key = nn.Parameter(torch.zeros_like(drawn))
     return layer
 
@@ -191,5 +193,6 @@ def factors(taps: Tensor, groups: int, width: int) -> tuple[Tensor | None, Tenso
         return taps, None
     if width > d_in:
         return eye(width, d_in).repeat(heads, groups, 1), nn.functional.pad(taps, (0, width - d_in))
+    # Padding is within each group: the head's channels are divided among the groups.
     rows = nn.functional.pad(taps.unflatten(1, (groups, d_out)), (0, 0, 0, width - d_out)).flatten(1, 2)
     return rows, eye(d_out, width).repeat(heads, groups, 1)

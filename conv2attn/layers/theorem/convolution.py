@@ -105,6 +105,7 @@ def _(pair: nn.Sequential) -> Basis:
     first, matrix = as_basis(pair[0]), Weights(None, last.taps(), None, last.groups).dense()[0]
     bias = last.bias
     if first.weights.bias is not None:
+        # The second layer also maps the bias of the first.
         bias = matrix @ first.weights.bias + (0 if bias is None else bias)
     value = first.weights.dense()
     return replace(first, weights=Weights(value, matrix.expand(len(value), -1, -1), bias))
@@ -184,6 +185,7 @@ def transposed_convolution(
 ) -> Convolution:
     """A transposed convolution as one over the zero-stuffed grid; weight (d_in, d_out / groups, *kernel)."""
     reach = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
+    # The padding of a transposed convolution crops its output, so less padding is left around the stuffed grid.
     before = tuple(r - p for r, p in zip(reach, padding, strict=True))
     after = tuple(b + extra for b, extra in zip(before, output_padding, strict=True))
     ones = (1,) * len(before)
@@ -223,12 +225,14 @@ def checked_weight(module: nn.Module) -> Tensor:
     Raises:
         UnsupportedError: as `read_convolution`.
     """
+    # A lazy layer has no sizes before its first input.
     if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
         raise UnsupportedError(
             "C2A103",
             f"{type(module).__name__} has not seen an input yet",
             "Run the model once on an input, or pass example_input.",
         )
+    # The attributes of the class would describe another computation than that of the replaced forward.
     if has_own_forward(module):
         raise UnsupportedError(
             "C2A106",

@@ -61,6 +61,7 @@ def deformable_as_attention(
     if is_function_of_channels(mover):
         return moving_heads(mover, sampled, alpha, trainable)
     axes, moved = len(sampled.kernel_size), mover.d_out
+    # The offsets become channels of the image: the query selects them by an identity, and the kernel gives them zeros.
     picking = torch.eye(moved, device="cpu").to(mover.weight).reshape(moved, moved, *[1] * axes)
     unread = mover.weight.new_zeros(moved, sampled.d_in, *[1] * axes)
     nothing = sampled.weight.new_zeros(sampled.d_out, moved, *sampled.kernel_size)
@@ -68,6 +69,7 @@ def deformable_as_attention(
     reading = Convolution(torch.cat([unread, picking], 1), None, ones, ones, Padding(zeros, zeros), 1)
     wider = replace(sampled, weight=torch.cat([sampled.weight.detach(), nothing], 1))
     layer = moving_heads(reading, wider, alpha, trainable)
+    # These select channels and must stay as they are; the offsets train in their own layer.
     for parameter in (layer.query, layer.query_bias):
         assert parameter is not None
         parameter.requires_grad_(False)

@@ -31,6 +31,7 @@ def _(basis: Basis) -> nn.Module:
             "Keep it as a BasisConvolution or as attention.",
         )
     axes = len(basis.padding.before)
+    # Each mixture of shifts is one kernel, and each input channel is convolved with all of them.
     kernels = operators.coefficients.mT.repeat(1, weights.d_in)[:, :, None]
     depthwise = Basis(operators.family, Weights(None, kernels, None, weights.d_in), basis.padding, basis.sites)
     matrix = weights.taps().permute(1, 2, 0).flatten(1)
@@ -103,6 +104,7 @@ def module_of(convolution: Convolution) -> nn.Module:
     if not MODES[mode].padder:
         raise UnsupportedError("C2A101", f"torch.nn has no {mode} padding", "Keep it as attention, or as a Basis.")
     numbers = (convolution.kernel_size, convolution.dilation, convolution.stride)
+    # torch's layers pad both ends alike, or by "same"; other amounts need a layer of their own.
     if before == after and min(before) >= 0:
         return plain_layer(convolution, before, mode)
     if max(convolution.stride) == 1 and (before, after) == resolve_padding("same", *numbers):
@@ -144,6 +146,7 @@ def transposed_layer(convolution: Convolution) -> nn.Module:
         )
     extra, cut, crop = [], [], []
     for f, b, stride, step in zip(front, behind, padding.spacing, dilation, strict=True):
+        # torch's `output_padding` makes only the far end longer, by less than a stride or a dilation.
         fits = 0 <= f - b < max(stride, step)
         cut.append(f if fits else min(f, b))
         extra.append(f - b if fits else 0)

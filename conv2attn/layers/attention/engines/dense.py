@@ -51,6 +51,7 @@ def decide(question: Question) -> Evaluation:
         EngineError: not even one query fits under the memory limit (C2A202).
     """
     part = partial(output_of_queries, direct=question.facts.indirect is None, dropout=question.dropout)
+    # Chunks would fix the number of queries in a graph that also serves other images.
     if question.traced:
         return partial(run, part=part, step=None)
     if (boxes := boxes_for(question)) is not None:
@@ -67,6 +68,7 @@ def queries_per_chunk(question: Question) -> int:
     """
     queries, keys = question.grid.shape
     batch, d_in = question.shape[:2]
+    # Attention that does not read the images is scored once for all of them.
     scored = batch if question.basis.operators.reads_content else 1
     itemsize = torch.finfo(question.score_dtype).bits // 8
     row = question.basis.operators.heads * itemsize * (SCORE_COPIES * scored * keys + 2 * batch * d_in)
@@ -116,6 +118,7 @@ def run_boxes(basis: Basis, image: Tensor, part: Part, boxes: Boxes, again: bool
     sites = basis.sites
 
     def output(box: tuple[Block, ...]) -> Tensor:
+        # One axis after the other, so that pieces are joined along one axis at a time.
         if len(box) < len(boxes):
             return joined([output((*box, block)) for block in boxes[len(box)]], 2 + len(box))
         read, before, after = keys, [], []
