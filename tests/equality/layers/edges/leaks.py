@@ -150,7 +150,7 @@ def exact_leak(alpha, shifts, reach=4):
         return 1 - mpmath.fprod(shares)
 
 
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(st.lists(st.tuples(st.floats(15, 200, width=32), st.floats(-0.5, 0.5, width=32)), min_size=6, max_size=6))
 def test_no_verdict_contradicts_the_exact_leak(drawn):
     """The leak of a head in the middle of a large grid: at most the roundoff where it holds, and more if refuted."""
