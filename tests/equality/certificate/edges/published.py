@@ -103,7 +103,7 @@ def test_circumstances_name_the_versions_the_formats_and_the_kernels(monkeypatch
     original = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1), torch.nn.Flatten(), torch.nn.Linear(9, 1).bfloat16())
     original[2].forward = lambda given: given
     known = dict(certify(original, original, images=torch.rand(1, 1, 3, 3)).circumstances)
-    assert {"conv2attn", "torch", "python-flint", "python", "machine", "device", "dtypes", "kernels"} <= known.keys()
+    assert {"conv2attn", "python-flint", "python", "machine"} <= known.keys()
     assert (known["dtypes"], known["device"], known["torch"]) == ("bfloat16, float32", "cpu", torch.__version__)
     assert "fp32_precision" in known["kernels"]
     assert known["kernels"].startswith("oneDNN, ")
