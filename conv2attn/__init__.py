@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from conv2attn.lab.explore import explore
     from conv2attn.layers.attention import MultiHeadSelfAttention, set_engine, to_mha
     from conv2attn.layers.framework import AttentionConvolution, BasisConvolution, from_torch
-    from conv2attn.layers.framework.compare import compare
     from conv2attn.layers.theorem import as_basis, to_torch
     from conv2attn.networks import conversion_of, convert, soften, softened
     from conv2attn.networks.capture import capture
@@ -33,7 +32,6 @@ HOMES = {
     "capture": "networks.capture",
     "certify": "equality",
     "check_span": "span",
-    "compare": "layers.framework",
     "conversion_of": "networks",
     "convert": "networks",
     "distil": "span.distillation",
@@ -64,7 +62,6 @@ __all__ = [
     "capture",
     "certify",
     "check_span",
-    "compare",
     "conversion_of",
     "convert",
     "distil",

@@ -73,7 +73,6 @@ DisableTorchFunction = internal("torch._C", "DisableTorchFunction", "the capture
 StorageWeakRef = internal("torch.multiprocessing.reductions", "StorageWeakRef", "the comparison of formulas")
 check_size = internal("torch", "_check", "the engine sdpa in graphs")
 unsafe_view = internal("torch", "ops.aten._unsafe_view", "results of layers that are written to in place")
-has_any_global_hook = internal("torch.nn.modules.module", "_has_any_global_hook", "tables that compare layers")
 any_convolution = internal("torch", "_convolution", "conversion of calls of torch._convolution")
 disable_dynamo: Callable[[Callable[..., Any]], Callable[..., Any]] = internal(
     "torch._compile", "_disable_dynamo", "torch.compile of graph attention", undecorated

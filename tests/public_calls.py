@@ -63,7 +63,6 @@ CALLS = {
     "capture": (encoder, lambda it, at, file: conv2attn.capture(it, torch.ones(1, 5, 8).to(at))),
     "certify": (Noisy, lambda it, at, file: conv2attn.certify(it, it, input_size=(2, 4, 5))),
     "check_span": (layer, lambda it, at, file: conv2attn.check_span(it, grid=(4, 5))),
-    "compare": (conv, lambda it, at, file: conv2attn.compare(it, it, sides=(4, 5))),
     "conversion_of": (lambda: conv2attn.convert(Noisy()), lambda it, at, file: conv2attn.conversion_of(it)),
     "convert": (Noisy, lambda it, at, file: conv2attn.convert(it, example_input=IMAGE.to(at))),
     "distil": (

@@ -1,7 +1,5 @@
 """Layers of the framework, and the way back to torch."""
 
-import math
-
 import torch
 from layers.framework.edges.layers import EDGES, GRID
 from torch import nn
@@ -12,8 +10,6 @@ from conv2attn.layers.framework import (
     BasisConvolution,
     BiAffine,
     Quadratic,
-    compare,
-    expand,
     from_torch,
     to_torch,
 )
@@ -49,12 +45,6 @@ MASKS = [
 
 REFUSALS = {
     UsageError: {
-        "C2A120 channels and queries": lambda: compare(WIDE, THIN, (4,)),
-        "C2A001 tolerance=nan": lambda: compare(WIDE, WIDE, (4,), math.nan),
-        r"C2A120 the operators have queries \(5, 5\) at sides \(5, 5\)": lambda: expand(
-            nn.Conv2d(1, 1, 3), AROUND, sides=(5, 5)
-        ),
-        "C2A001 an operator or a weight is not finite": lambda: expand(INFINITE, AROUND, sides=(5, 5)),
         "C2A007 groups=2 does not divide all": lambda: BasisConvolution(3, 4, 1, groups=2),
         "C2A122 a mask": [lambda mask=mask: HEADS(IMAGE, None, mask) for mask in MASKS],
         "C2A120 an image of 7 channels for heads that read 8": [

@@ -1,7 +1,6 @@
 """Convolution and attention as one kind of layer (Andreoli 2019): the basis is given, or computed from content."""
 
 from conv2attn.layers.framework.attention_convolution import AttentionConvolution, BasisConvolution
-from conv2attn.layers.framework.compare import Expansion, MapComparison, compare, expand
 from conv2attn.layers.framework.mechanisms import BiAffine, DotProduct, Mechanism, Quadratic
 from conv2attn.layers.framework.torch_layers import from_torch, to_torch
 
@@ -10,12 +9,8 @@ __all__ = [
     "BasisConvolution",
     "BiAffine",
     "DotProduct",
-    "Expansion",
-    "MapComparison",
     "Mechanism",
     "Quadratic",
-    "compare",
-    "expand",
     "from_torch",
     "to_torch",
 ]

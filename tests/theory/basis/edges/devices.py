@@ -1,26 +1,22 @@
-"""Layers are compared, expanded and reduced where they are; laws.py has the operators."""
+"""Layers are read and evaluated where they are; laws.py has the operators."""
 
 import torch
 from forks import FORKS
 from torch import nn
 
-from conv2attn.layers.framework import compare, expand
 from conv2attn.testing import assert_same_output
 from conv2attn.theory.basis import (
     as_affine_map,
     as_basis,
     evaluate,
 )
-from conv2attn.verdicts import Verdict
 
 
-def test_layers_are_compared_and_expanded_from_a_device(device):
+def test_layers_are_read_from_a_device(device):
     conv = nn.Conv2d(2, 3, 3, padding=1).to(device)
     basis = as_basis(conv)
     image = torch.randn(1, 2, 4, 5, device=device)
     assert evaluate(basis, image).device == image.device
-    assert compare(conv, basis, sides=(4, 5)).verdict is Verdict.HOLDS
-    assert expand(conv, basis.mixing, sides=(4, 5)).verdict is Verdict.HOLDS
     matrix, vector = as_affine_map(basis, (4, 5))
     expected = (matrix @ image.cpu().double().flatten() + vector).reshape(1, 3, 4, 5)
     assert_same_output(conv(image).detach().cpu().double(), expected.detach(), 1e-5)
