@@ -1,16 +1,45 @@
 """The largest error of the exponentials in torch's softmaxes, over all float32 numbers from -104 to 0.
 
 Once a release, for each instruction set: `ATEN_CPU_CAPABILITY=default|avx2|avx512 python -m benchmarks.exponentials`.
-The figures, rounded up, are EXPONENTIALS in conv2attn/layers/attention/measured_arithmetic.py.
+The figures, rounded up, are MEASURED_ULPS in conv2attn/layers/attention/measured_arithmetic.py.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
-
-from conv2attn.layers.attention.measured_arithmetic import SOFTMAX_KERNELS, ulps_of
+from torch.nn import functional as F
 
 LOWEST = 0x42D00000  # the bits of 104.0
 ROWS = 1 << 16
+
+
+def softmax_weights(scores: Tensor) -> Tensor:
+    """The weights of `torch.softmax`."""
+    return torch.softmax(scores, -1)
+
+
+def fused_weights(scores: Tensor) -> Tensor:
+    """The weights of scaled_dot_product_attention: keys and values are unit vectors, so scores are the queries."""
+    units = torch.eye(scores.shape[-1], dtype=scores.dtype, device=scores.device)
+    return F.scaled_dot_product_attention(scores[None, None], units[None, None], units[None, None], scale=1.0)[0, 0]
+
+
+SOFTMAX_KERNELS: dict[str, Callable[[Tensor], Tensor]] = {"softmax": softmax_weights, "fused": fused_weights}
+
+
+def ulps_of(kernel: str, arguments: Tensor) -> float:
+    """The largest error of the exponentials of `arguments`, (rows, 63), in units in the last place.
+
+    A key of score 0 stands beside them, and its weight divides theirs: so the sum cancels, and two quotients round.
+    Only weights that are normal numbers count; others are off by at most the smallest of these.
+    """
+    weights, arguments = SOFTMAX_KERNELS[kernel](F.pad(arguments, (1, 0))).cpu(), arguments.cpu()
+    normal = weights[:, 1:] >= torch.finfo(weights.dtype).tiny
+    exact = arguments.double().exp()
+    quotients = weights[:, 1:].double() / weights[:, :1].double()
+    spacing = torch.ldexp(torch.full_like(exact, torch.finfo(arguments.dtype).eps), torch.frexp(exact).exponent - 1)
+    return torch.where(normal, (quotients - exact).abs() / spacing, 0.0).max().item()
 
 
 def every_argument() -> list[range]:

@@ -1,11 +1,9 @@
 """The arithmetic of each engine, measured on the device that it runs on."""
 
-from collections.abc import Callable
 from functools import lru_cache
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from conv2attn.layers.attention.encoding import Encoding
 from conv2attn.layers.attention.engines import ENGINES
@@ -16,27 +14,9 @@ from conv2attn.layers.attention.recipe import score_dtype
 from conv2attn.theory.bounds import EXP_ULPS, Arithmetic
 
 CUT = {"bf16": "bf32", "tf32": "tf32"}  # torch's names of float32 products in fewer bits; the coarsest first
-
-
-def softmax_weights(scores: Tensor) -> Tensor:
-    """The weights of `torch.softmax`."""
-    return torch.softmax(scores, -1)
-
-
-def fused_weights(scores: Tensor) -> Tensor:
-    """The weights of scaled_dot_product_attention: keys and values are unit vectors, so scores are the queries."""
-    units = torch.eye(scores.shape[-1], dtype=scores.dtype, device=scores.device)
-    return F.scaled_dot_product_attention(scores[None, None], units[None, None], units[None, None], scale=1.0)[0, 0]
-
-
-SOFTMAX_KERNELS: dict[str, Callable[[Tensor], Tensor]] = {"softmax": softmax_weights, "fused": fused_weights}
-# Measured over all float32 numbers from -104 to 0 by benchmarks/exponentials.py with torch 2.13, rounded up; other
-# kernels use the documented EXP_ULPS.
-EXPONENTIALS = {
-    (kernel, instructions): ulps
-    for kernel, ulps in (("softmax", 1.61), ("fused", 5.72))
-    for instructions in ("AVX2", "AVX512")
-}
+# The largest errors of exponentials in ulps, over all float32 numbers from -104 to 0, on CPUs with AVX2 and AVX-512:
+# measured by benchmarks/exponentials.py with torch 2.13, rounded up. Any other kernel takes the documented EXP_ULPS.
+MEASURED_ULPS = {"softmax": 1.61, "fused": 5.72}
 
 
 def arithmetics(engine: str, dtype: torch.dtype, device: str) -> tuple[Arithmetic, ...]:
@@ -55,11 +35,13 @@ def arithmetics(engine: str, dtype: torch.dtype, device: str) -> tuple[Arithmeti
         if dtype == torch.bfloat16
         else cublas.allow_fp16_reduced_precision_reduction or cublas.allow_fp16_accumulation
     )
+    measured = (device, score_dtype(dtype)) == ("cpu", torch.float32)
+    exponentials = MEASURED_ULPS if measured and torch.backends.cpu.get_cpu_capability().startswith("AVX") else EXP_ULPS
     half = dtype in (torch.bfloat16, torch.float16) and device != "meta"
     return tuple(
         Arithmetic(
             form,
-            exp_ulps=exponential_ulps("fused" if name == "sdpa" else "softmax", score_dtype(dtype), device),
+            exp_ulps=exponentials["fused" if name == "sdpa" else "softmax"],
             flushes=thread_flushes() or flushes(dtype, device),
             truncates=truncates,
             stores_means=stored or (half and name == "separable" and stores_means(dtype, device)),
@@ -71,38 +53,6 @@ def arithmetics(engine: str, dtype: torch.dtype, device: str) -> tuple[Arithmeti
         )
         for name in ENGINES[engine].rounds_as
     )
-
-
-@lru_cache(maxsize=64)
-def exponential_ulps(kernel: str, dtype: torch.dtype, device: str) -> float:
-    """The largest error of a kernel's exponentials, in ulps: tabulated over all float32 numbers, or sampled if larger.
-
-    In float64, the documented error; a sample that exceeds it is doubled.
-    """
-    capability = torch.backends.cpu.get_cpu_capability() if device == "cpu" else device
-    stored = EXPONENTIALS.get((kernel, capability)) if dtype == torch.float32 else None
-    documented = EXP_ULPS[kernel] if stored is None else stored
-    if device == "meta":
-        return documented
-    with torch.inference_mode(False), torch.no_grad():
-        steps = torch.arange(63 * 64, dtype=torch.float64, device="cpu")
-        spread = torch.cat([-104 * steps / len(steps), -torch.ldexp(torch.ones_like(steps), -steps % 40) * 1.7])
-        sampled = ulps_of(kernel, spread.unflatten(0, (-1, 63)).to(device, dtype))
-    return documented if sampled <= documented else 2 * sampled
-
-
-def ulps_of(kernel: str, arguments: Tensor) -> float:
-    """The largest error of the exponentials of `arguments`, (rows, 63), in units in the last place.
-
-    A key of score 0 is added, and weights are divided by its weight: so the sum cancels, and two quotients round. Only
-    normal weights count; the error of others is at most the smallest normal number.
-    """
-    weights, arguments = SOFTMAX_KERNELS[kernel](F.pad(arguments, (1, 0))).cpu(), arguments.cpu()
-    normal = weights[:, 1:] >= torch.finfo(weights.dtype).tiny
-    exact = arguments.double().exp()
-    quotients = weights[:, 1:].double() / weights[:, :1].double()
-    spacing = torch.ldexp(torch.full_like(exact, torch.finfo(arguments.dtype).eps), torch.frexp(exact).exponent - 1)
-    return torch.where(normal, (quotients - exact).abs() / spacing, 0.0).max().item()
 
 
 def thread_flushes() -> bool:
