@@ -30,8 +30,6 @@ from conv2attn.span import HeadsReport, SpanReport, check_span, recover
 from conv2attn.span.attending import ask_attention, needs_inputs, own_alone
 from conv2attn.span.attention_rows import AttentionRows
 from conv2attn.span.certificate import MARK, Rechecked, certificates, recheck_span
-from conv2attn.span.graded_facts import Compared, HeadsComparison
-from conv2attn.span.graded_facts.facts_document import numbers_of
 from conv2attn.span.graded_facts.measuring import heads
 from conv2attn.span.reading import ON_PIXELS, rows_of_read
 from conv2attn.span.recover import Recovered, nearest_in
@@ -239,7 +237,7 @@ def facts_in(
     if plot and any(layer.heads for layer in report.layers):
         plots.write(plots.draw_facts(report), plot, force)
     if curves:
-        plots.write(plots.draw_curves([report]), curves, force)
+        plots.write(plots.draw_curves(report), curves, force)
     return report
 
 
@@ -266,20 +264,6 @@ def facts_of_file(
     needed = f"--inputs {wanted_inputs(attending)[1]}" if report.needed else ""
     ran_on = "; ".join(filter(None, ("" if specimen is None else specimen.described, report.inputs)))
     return replace(report, read_as=assumed_of(attending), needed=needed, inputs=ran_on), attending
-
-
-def compared_in(
-    paths: Sequence[str], *, curves: str | None, force: bool, tokens: TokenOptions, reading: Reading, only: Patterns
-) -> HeadsComparison:
-    """The facts of several files, side by side; their curves over the layers in one picture.
-
-    Raises:
-        UsageError: as `facts_in`.
-    """
-    reports = [facts_of_file(path, tokens, reading, only)[0] for path in paths]
-    if curves:
-        plots.write(plots.draw_curves(reports), curves, force)
-    return HeadsComparison(tuple(Compared(*each) for each in numbers_of(reports)))
 
 
 def write_recovered(

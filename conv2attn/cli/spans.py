@@ -131,13 +131,6 @@ def check_span(model: str, showing: Showing, plot: str | None, certificate: str 
     metavar="FILE",
     help="Draw the explained shares, layer by layer.",
 )
-@click.option(
-    "--compare",
-    type=Read(),
-    metavar="MODEL",
-    multiple=True,
-    help="Another checkpoint to compare with, layer by layer; repeatable, for steps of a training run.",
-)
 @click.option("--columns", "defined", is_flag=True, help="Define every column, with its source; reads no file.")
 @replacing
 @tokens
@@ -145,7 +138,6 @@ def check_span(model: str, showing: Showing, plot: str | None, certificate: str 
 def heads(
     model: str | None,
     plot: str | None,
-    compare: tuple[str, ...],
     replacing: ReplaceOptions,
     defined: bool,
     showing: Showing,
@@ -167,17 +159,9 @@ def heads(
         return
     if model is None:
         raise click.UsageError("Missing argument 'MODEL'")
-    if compare and plot is not None:
-        raise click.UsageError("--plot shows the heads of one model: leave it out with --compare.")
-    if compare and replacing.replace:
-        raise click.UsageError("--replace is for one model: leave it out with --compare.")
-    from conv2attn.cli.attention_files import compared_in, facts_in
+    from conv2attn.cli.attention_files import facts_in
 
-    if compare:
-        report: Any = compared_in((model, *compare), force=showing.force, **arguments)
-    else:
-        report = facts_in(model, plot=plot, replacing=replacing, force=showing.force, **arguments)
-    showing.finish(report)
+    showing.finish(facts_in(model, plot=plot, replacing=replacing, force=showing.force, **arguments))
 
 
 @main.command("recover", example="conv2attn recover part.pt -o convolutions.pt --grid 14x14")

@@ -1,6 +1,5 @@
 """Pictures of the measures of `heads`: attention by displacement, and curves over the layers."""
 
-from collections.abc import Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING
 
@@ -95,25 +94,21 @@ def cropped(plane: NDArray[np.float64], reach: int) -> NDArray[np.float64]:
     return plane[tuple(slice(max(0, at - reach), at + reach + 1) for at in middle)]
 
 
-def draw_curves(reports: Sequence[HeadsReport]) -> "Figure":
-    """The facts of the table that have a curve, over the layers; with several reports, later ones are fainter."""
+def draw_curves(report: HeadsReport) -> "Figure":
+    """The facts of the table that have a curve, over the layers."""
     figure: Figure = optional("matplotlib.figure").Figure(figsize=(7, 4.2), layout="constrained")
     panel = figure.subplots()
-    for place, report in enumerate(reports):
-        layers = [layer for layer in report.layers if layer.heads]
-        for fact, (colour, mark) in facts_drawn():
-            values = [fact.height(layer) for layer in layers]
-            heights = [float("nan") if value is None else value for value in values]
-            label = fact.label if not place else None
-            style, shade = ("--", 0.6) if place else ("-", 1.0)
-            panel.plot(range(len(layers)), heights, style, alpha=shade, color=colour, marker=mark, label=label)
-            error = [getattr(layer.errors, fact.name, None) or 0.0 for layer in layers]
-            if any(error):
-                panel.errorbar(range(len(layers)), heights, yerr=error, fmt="none", ecolor=colour, capsize=2)
+    layers = [layer for layer in report.layers if layer.heads]
+    for fact, (colour, mark) in facts_drawn():
+        values = [fact.height(layer) for layer in layers]
+        heights = [float("nan") if value is None else value for value in values]
+        panel.plot(range(len(layers)), heights, color=colour, marker=mark, label=fact.label)
+        error = [getattr(layer.errors, fact.name, None) or 0.0 for layer in layers]
+        if any(error):
+            panel.errorbar(range(len(layers)), heights, yerr=error, fmt="none", ecolor=colour, capsize=2)
     panel.set(ylim=(-0.02, 1.02), xlabel="layer", ylabel="share")
     panel.xaxis.set_major_locator(optional("matplotlib.ticker").MaxNLocator(integer=True))
     figure.legend(loc="outside lower center", ncols=3, fontsize=7)
-    many = f" ({len(reports)} checkpoints, the first solid)" if len(reports) > 1 else ""
-    figure.suptitle(f"What do the heads do, layer by layer?{many}", fontsize=10)
-    say_inputs(figure, reports[0].inputs)
+    figure.suptitle("What do the heads do, layer by layer?", fontsize=10)
+    say_inputs(figure, report.inputs)
     return figure

@@ -1,6 +1,6 @@
 """Graded facts of heads: shares, distances and nearest convolutions, each with a standard error."""
 
-from conv2attn.span.graded_facts.facts import Compared, Errors, HeadFacts, HeadsComparison, LayerFacts
+from conv2attn.span.graded_facts.facts import Errors, HeadFacts, LayerFacts
 from conv2attn.span.graded_facts.measures import error_of
 from conv2attn.span.graded_facts.named_facts import Curve, Fact
 from conv2attn.span.graded_facts.nearest import nearest_convolutions
@@ -8,12 +8,10 @@ from conv2attn.span.graded_facts.replacing import replacement
 from conv2attn.span.graded_facts.sums import sums_of
 
 __all__ = [
-    "Compared",
     "Curve",
     "Errors",
     "Fact",
     "HeadFacts",
-    "HeadsComparison",
     "LayerFacts",
     "error_of",
     "nearest_convolutions",

@@ -90,7 +90,6 @@ FACTS: tuple[Fact, ...] = (
         leaves=None,
         curve=Curve("tab:blue", "o"),
         explored=True,
-        compared=True,
     ),
     Fact(
         "errors.relative",
@@ -126,7 +125,6 @@ FACTS: tuple[Fact, ...] = (
         leaves=6,
         curve=Curve("tab:green", "v"),
         explored=True,
-        compared=True,
     ),
     Fact(
         "distance",
@@ -140,7 +138,6 @@ FACTS: tuple[Fact, ...] = (
         leaves=5,
         curve=Curve("tab:purple", "d"),
         explored=True,
-        compared=True,
     ),
     Fact(
         "keys_in_use",
@@ -298,7 +295,6 @@ FACTS: tuple[Fact, ...] = (
         layer_rule=lambda layer: getattr(layer.span(3), "mean", None),
         columns="layer",
         curve=Curve("tab:orange", "s"),
-        compared=True,
     ),
     Fact(
         "convolution",
@@ -312,7 +308,6 @@ FACTS: tuple[Fact, ...] = (
         columns="layer",
         leaves=None,
         curve=Curve("black", "^"),
-        compared=True,
     ),
     Fact(
         "chance",
@@ -393,11 +388,6 @@ def facts_drawn() -> tuple[tuple[Fact, Curve], ...]:
 def facts_explored() -> tuple[Fact, ...]:
     """The facts on the page of `explore`."""
     return tuple(fact for fact in FACTS if fact.explored)
-
-
-def facts_compared() -> dict[str, Fact]:
-    """The facts that `heads --compare` sets side by side, by title."""
-    return {fact.title: fact for fact in FACTS if fact.compared}
 
 
 def estimates_of_heads() -> dict[str, Callable[[Sums], Estimate]]:

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from conv2attn.report import Cell, Document, Notes, Table, counted, document, gathered
 from conv2attn.report.document_parts import DocumentPart
 from conv2attn.span.graded_facts.effects import NOT_REPLACED, Effect, ReplacedTogether
-from conv2attn.span.graded_facts.fact_table import facts_compared, facts_defined, facts_shown, leaving
+from conv2attn.span.graded_facts.fact_table import facts_defined, facts_shown, leaving
 from conv2attn.span.graded_facts.facts import (
     HeadFacts,
-    HeadsComparison,
     HeadsReport,
     LayerFacts,
     other_kind,
@@ -182,30 +181,6 @@ def layer_remarks(layer: LayerFacts) -> list[str]:
             sentence += f"; |layer - conv| is {fact.error / fact.norm:.0%} of |layer|, {fact.norm:.3g}"
         lines.append(f"{layer.name}: {sentence}")
     return lines
-
-
-def numbers_of(reports: Sequence[HeadsReport]) -> list[tuple[str, str, int, float | None]]:
-    """(layer, title, report, value) of every compared number; the value is None where the report has none."""
-    numbers = []
-    for name in dict.fromkeys(layer.name for report in reports for layer in report.layers):
-        layers = [next((x for x in report.layers if x.name == name and x.heads), None) for report in reports]
-        for title, fact in facts_compared().items():
-            numbers += [(name, title, i, None if x is None else fact.of_layer(x)) for i, x in enumerate(layers)]
-    return numbers
-
-
-@document.register
-def _(report: HeadsComparison, verbose: bool = False) -> Document:
-    """One row per layer, with each number in the order of the checkpoints."""
-    facts, lines = facts_compared(), dict[str, dict[str, list[str]]]()
-    for each in report.numbers:
-        line = lines.setdefault(each.layer, {})
-        line.setdefault(each.number, []).append(facts[each.number].written(each.value))
-    rows = tuple((name, *(" > ".join(line[title]) for title in facts)) for name, line in lines.items())
-    many = f"{len({each.checkpoint for each in report.numbers})} checkpoints"
-    answer = f"measured {counted(len(lines), 'layer')} of {many}, side by side"
-    legend = "one number for each checkpoint, in the order given; the columns are those of `conv2attn heads`"
-    return Document((answer,), (Table(("layer", *facts), rows), Notes((legend,))))
 
 
 def definitions() -> Document:

@@ -104,7 +104,6 @@ class Fact:
         if_any: whether its columns are left out if no head has it.
         curve: its curve over the layers, if it is drawn.
         explored: whether the page of `explore` has it.
-        compared: whether `heads --compare` has it.
     """
 
     name: str
@@ -121,7 +120,6 @@ class Fact:
     if_any: bool = False
     curve: Curve | None = None
     explored: bool = False
-    compared: bool = False
 
     def of_head(self, head: HeadFacts) -> Any:
         """Its value for a head."""

@@ -1,4 +1,4 @@
-"""Attention that torch.save wrote, two checkpoints side by side, and tokens that a network says are no pixels."""
+"""Attention that torch.save wrote, curves over layers, and tokens that a network says are no pixels."""
 
 import json
 
@@ -47,24 +47,10 @@ def test_what_is_no_attention_is_refused(held, tmp_path, monkeypatch):
     assert call("check-span", tmp_path / "other.pt").exit_code == 2
 
 
-def test_two_files_side_by_side(tmp_path):
+def test_curves_over_the_layers(tmp_path):
     np.savez(tmp_path / "before.npz", first=SHIFTS, second=SOFT)
-    np.savez(tmp_path / "after.npz", first=SOFT, second=SOFT)
-    asked = ["heads", tmp_path / "before.npz", "--compare", tmp_path / "after.npz"]
-    found = call(*asked, "--curves", tmp_path / "curves.png")
-    assert (found.exit_code, (tmp_path / "curves.png").stat().st_size > 0) == (0, True)
-    assert all(len(line) <= 80 for line in found.stdout.splitlines()[:3])
-    told = json.loads(call(*asked, "--format", "json").stdout)["numbers"]
-    pairs = {}
-    for each in told:
-        pairs.setdefault((each["layer"], each["number"]), []).append(each["value"])
-    before, after = pairs["first", "R2 3x3"]
-    assert before > after
-    assert pairs["second", "dist"][0] == pairs["second", "dist"][1] == pairs["first", "dist"][1]
-    three = json.loads(call(*asked, "--compare", tmp_path / "before.npz", "--format", "json").stdout)["numbers"]
-    assert {each["checkpoint"] for each in three} == {0, 1, 2}
-    np.savez(tmp_path / "less.npz", first=SOFT)
-    assert call("heads", tmp_path / "before.npz", "--compare", tmp_path / "less.npz").exit_code == 0
+    assert call("heads", tmp_path / "before.npz", "--curves", tmp_path / "curves.png").exit_code == 0
+    assert (tmp_path / "curves.png").stat().st_size > 0
 
 
 class Classified(nn.Module):

@@ -14,8 +14,6 @@ from torch import nn
 
 from conv2attn import check_span, convert, heads
 from conv2attn.span import SpanReport, certificates, read_array, recheck_span
-from conv2attn.span.graded_facts import Compared, HeadsComparison
-from conv2attn.span.graded_facts.facts_document import numbers_of
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "span.schema.json").read_text())
 DOUBTFUL = np.array([[[Fraction(int(q == k)) for k in range(5)] for q in range(5)]])
@@ -49,18 +47,10 @@ REPORTS = {
     "unread": lambda: check_span(Reading(), grid=(3, 3), position_only=True),
     "facts": lambda: heads(np.stack([soft((5, 6), 1.0)] * 3), grid=(5, 6)),
     "unread facts": lambda: heads(np.full((2, 24, 16), 1 / 16)),
-    "facts compared": lambda: compared([soft((3, 4), 1.0), soft((3, 4), 2.0)]),
-    "facts of which one is missing": lambda: compared([soft((3, 4), 1.0), np.full((2, 24, 16), 1 / 16)]),
     "confirmed": lambda: rechecked("holds"),
     "tampered": lambda: rechecked("refuted"),
     "of another layer": lambda: rechecked("undecided"),
 }
-
-
-def compared(checkpoints):
-    """The facts of a layer in several checkpoints side by side."""
-    reports = [heads(each, grid=(3, 4)) for each in checkpoints]
-    return HeadsComparison(tuple(Compared(*each) for each in numbers_of(reports)))
 
 
 def rechecked(verdict):

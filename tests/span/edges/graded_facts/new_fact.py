@@ -85,7 +85,6 @@ def test_a_fact_has_a_column_in_the_lines_of_layers_and_of_heads(planted):
     assert ["plant" in line for line in headings] == [planted] * 2
     assert text.count("44%") == planted * (2 + 18)
     assert ("plant: what the law plants (the law)" in call("heads", "--columns")) == planted
-    assert ("44% > 44%" in call("heads", "heads.npz", "--compare", "heads.npz")) == planted
 
 
 def test_a_fact_is_in_csv_and_json(planted):
@@ -101,7 +100,7 @@ def test_a_fact_is_in_csv_and_json(planted):
 
 
 def test_a_fact_is_drawn(planted):
-    figure = plots.draw_curves([conv2attn.heads(dict(np.load("heads.npz")), grid=(5, 5))])
+    figure = plots.draw_curves(conv2attn.heads(dict(np.load("heads.npz")), grid=(5, 5)))
     lines = [line for line in figure.axes[0].lines if line.get_label() == "planted fact"]
     assert len(lines) == planted
     for line in lines:
