@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
@@ -14,8 +14,7 @@ from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.extras import optional
 from conv2attn.files.array_files import arrays_in
 from conv2attn.files.budget import Budget
-from conv2attn.layers.attention import MultiHeadSelfAttention
-from conv2attn.networks.provenance import input_size_of, provenance_of, published_size
+from conv2attn.networks.provenance import channels_of, input_size_of, provenance_of, published_size
 from conv2attn.networks.specimens import WHOLE, main_input, takes_ids
 from conv2attn.report import counted
 
@@ -188,16 +187,8 @@ def preparation(network: nn.Module | None, size: Sequence[int] | None, requested
 
 
 def size_in(network: nn.Module) -> tuple[int, ...]:
-    """Channels and sides of a network's images, otherwise the channels of its first layer."""
-    if size := input_size_of(network):
-        return size
-    plan: Any = getattr(network, "plan", None)
-    if hasattr(plan, "channels") and hasattr(plan, "side"):
-        return plan.channels, plan.side, plan.side
-    for each in network.modules():
-        if isinstance(each, (nn.Conv2d, MultiHeadSelfAttention)):
-            return (each.d_in if isinstance(each, MultiHeadSelfAttention) else each.in_channels,)
-    return ()
+    """Channels and sides of the images of a network, else the channels that its first layer reads."""
+    return input_size_of(network) or tuple(filter(None, [channels_of(network)]))
 
 
 def batch_of_pixels(pixels: Sequence[Tensor], name: str, how: Preparation) -> tuple[Tensor, str]:

@@ -6,6 +6,10 @@ from typing import Any, final
 
 from torch import nn
 
+from conv2attn.layers.attention import MultiHeadSelfAttention
+
+PIXELS = "pixel_values"  # what transformers calls images
+
 
 @final
 @dataclass(frozen=True)
@@ -55,21 +59,29 @@ def assumed_of(network: nn.Module | None) -> str:
 
 
 def input_size_of(network: nn.Module) -> tuple[int, ...] | None:
-    """Channels and sides of a network's images, as stated by its file, plan or library; None if unknown."""
+    """Channels and sides of a network's images, as stated by its file, plan, a part or its library; None if unknown.
+
+    Parts or their configurations state `img_size` or `image_size`; timm's weights are for the size of `pretrained_cfg`.
+    """
     provenance, plan = provenance_of(network), getattr(network, "plan", None)
-    size = (provenance and provenance.input_size) or getattr(plan, "input_size", None)
-    return tuple(size) if size else size_of_library(network)
+    published = getattr(network, "pretrained_cfg", None)
+    channels = channels_of(network)
+    said = [(provenance and provenance.input_size) or getattr(plan, "input_size", None)]
+    if channels and getattr(network, "main_input_name", PIXELS) == PIXELS:
+        holders = [each for module in network.modules() for each in (module, getattr(module, "config", None))]
+        sides = (getattr(holder, name, None) for holder in holders for name in ("image_size", "img_size"))
+        pairs = ((side, side) if isinstance(side, int) else side for side in sides)
+        said += [(channels, *pair) for pair in pairs if isinstance(pair, list | tuple) and len(pair) == 2]
+    said += [published.get("input_size") if isinstance(published, Mapping) else None]
+    return next((tuple(size) for size in said if size), None)
 
 
-def size_of_library(network: nn.Module) -> tuple[int, ...] | None:
-    """Channels and sides of images, as stored in a network by timm (`pretrained_cfg`) or transformers (`config`)."""
-    published, config = getattr(network, "pretrained_cfg", None), getattr(network, "config", None)
-    size = published.get("input_size") if isinstance(published, Mapping) else None
-    if size is None and getattr(network, "main_input_name", None) == "pixel_values":
-        side = getattr(config, "image_size", None)
-        sides = (side, side) if isinstance(side, int) else side
-        size = (getattr(config, "num_channels", 3), *sides) if isinstance(sides, list | tuple) else None
-    return tuple(size) if size else None
+def channels_of(network: nn.Module) -> int | None:
+    """The channels that the first convolution of images, or the first attention of this project, reads."""
+    for each in network.modules():
+        if isinstance(each, nn.Conv2d | MultiHeadSelfAttention):
+            return each.d_in if isinstance(each, MultiHeadSelfAttention) else each.in_channels
+    return None
 
 
 def published_size(network: nn.Module) -> str:

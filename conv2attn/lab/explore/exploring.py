@@ -20,9 +20,8 @@ from conv2attn.generators import devices_of, generators_kept
 from conv2attn.lab.explore.captures import captured_layers
 from conv2attn.lab.explore.explored_layers import IN_WORDS, Explored, Shown, explored_layers
 from conv2attn.lab.explore.packing import Budget
-from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks import attention_layers, convert
-from conv2attn.networks.provenance import provenance_of
+from conv2attn.networks.provenance import channels_of, input_size_of
 from conv2attn.networks.run_header import run_header
 from conv2attn.networks.zoo import AttentionClassifier
 
@@ -189,17 +188,11 @@ def size_for(network: nn.Module, captured: bool) -> tuple[int, ...]:
     Raises:
         UsageError: the network has neither a convolution nor attention of this project to tell the channels (C2A120).
     """
-    if isinstance(network, AttentionClassifier):
-        return network.plan.input_size
-    source = provenance_of(network)
-    if captured and source is not None and source.input_size is not None:
-        return tuple(source.input_size)
-    for each in network.modules():
-        if isinstance(each, MultiHeadSelfAttention):
-            return each.d_in, SIDE, SIDE
-        if isinstance(each, nn.Conv2d):
-            side = PUBLISHED if captured else SIDE
-            return each.in_channels, side, side
+    size, channels = input_size_of(network), channels_of(network)
+    if size and (captured or isinstance(network, AttentionClassifier)):
+        return size
+    if channels:
+        return (channels, *[PUBLISHED if captured else SIDE] * 2)
     raise UsageError("C2A120", "the network does not state the size of its images", "Pass --input-size CxHxW.")
 
 

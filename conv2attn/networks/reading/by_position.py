@@ -126,13 +126,6 @@ def sizes_of_inputs(network: nn.Module, sides: Sides | None) -> Iterator[tuple[i
         config: Any = getattr(network, "config", None)
         count = sides[0] if sides else getattr(config, "max_position_embeddings", None)
         yield from [(count,)] if isinstance(count, int) and count > 0 else []
-    elif len(getattr(layers[0], "kernel_size", ()) if layers else ()) == 2:
-        for module in network.modules():
-            for name in ("img_size", "image_size"):
-                side = getattr(module, name, None)
-                of_image = (side, side) if isinstance(side, int) else side
-                if isinstance(of_image, tuple | list) and len(of_image) == 2:
-                    yield channels, *of_image
     if size := specimen_size(network):
         yield size
     if sides is None:

@@ -72,11 +72,7 @@ def start_inputs(network: nn.Module, example: Any) -> Any:
     """
     if example is not None and not is_size(example):
         return example
-    first = next((module for module in network.modules() if isinstance(module, nn.Conv2d)), None)
-    holders = [each for module in network.modules() for each in (module, getattr(module, "config", None))]
-    sizes = [getattr(holder, name, None) for holder in holders for name in ("image_size", "img_size")]
-    sides = next(((each,) * 2 if isinstance(each, int) else tuple(each) for each in sizes if each), ())
-    size = example or ((first.in_channels, *sides) if first is not None and sides else input_size_of(network))
+    size = example or input_size_of(network)
     if not size:
         reason = f"{type(network).__name__} does not state the size of its images"
         raise UsageError("C2A005", reason, "Pass an example_input.")
