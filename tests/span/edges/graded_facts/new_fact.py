@@ -55,7 +55,6 @@ def fact(how):
         leaves=None,
         curve=Curve("tab:red", "*"),
         explored=True,
-        compared=True,
         **COMPUTED[how],
     )
 
