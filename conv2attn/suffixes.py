@@ -34,7 +34,7 @@ EXPORTS = {
 TENSOR_SUFFIXES = (".pt", ".pth")
 NETWORK_SUFFIXES = (*TENSOR_SUFFIXES, ".safetensors", *EXPORTS)
 PICTURE_SUFFIXES = (".png", ".svg", ".pdf")
-PAGE_SUFFIXES = (".html", ".svg", ".png")
+PAGE_SUFFIXES = (".html", ".png")
 REPORT_SUFFIXES = {
     ".json": "json",
     ".md": "markdown",

@@ -17,8 +17,8 @@ from conv2attn.examples import example_image
 from conv2attn.files import RECOVERED, arrays_in, read_labels, write_atomically, write_text_atomically
 from conv2attn.files.array_files import holds_attention
 from conv2attn.files.reading_options import Reading
-from conv2attn.lab.explore import explore, explored_photo, moving_picture
-from conv2attn.lab.explore.exploring import EXAMPLE, as_attention, size_for
+from conv2attn.lab.explore import explore, explored_photo
+from conv2attn.lab.explore.exploring import EXAMPLE, size_for
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks import attention_layers
 from conv2attn.networks.positions import Unread
@@ -314,9 +314,7 @@ def explore_file(
     reading: Reading,
     force: bool,
 ) -> list[str]:
-    """Writes the page of the network in a file, or a picture.
-
-    .svg: a moving picture of the first selected layer; .png: the photo with the attention of all selected layers.
+    """Writes the page of the network in a file; as .png, the photo with the attention of all selected layers.
 
     Returns:
         Lines on omitted layers, and on the written file.
@@ -326,14 +324,6 @@ def explore_file(
         UnsupportedError: no layer can be shown (C2A110).
     """
     network = reading.load(path)
-    if Path(output).suffix == ".svg":
-        layers = attention_layers(as_attention(network))
-        only.check(list(layers), "layer to draw")
-        name = next(filter(only.wants, layers), None)
-        if name is None:
-            raise UsageError("C2A008", f"{path} has no layer to draw", "Leave one in with --only and --skip.")
-        write_text_atomically(output, moving_picture(layers[name], name), force)
-        return [f"wrote {output}"]
     if inputs and reading.call(inputs, network, input_size):
         reason = f"a page shows images, and {inputs} holds several inputs of a call"
         raise UsageError("C2A004", reason, "Pass images alone.")

@@ -242,7 +242,7 @@ def distil(model: str, output: str, showing: Showing, **arguments: Any) -> None:
 
 @main.command(example="conv2attn explore resnet18.pt -o page.html")
 @click.argument("model", type=Read())
-@output_option("Where to write the page (.html) or a picture (.svg, .png).", PAGE_SUFFIXES)
+@output_option("Where to write the page (.html) or a picture (.png).", PAGE_SUFFIXES)
 @choosing("Show")
 @options(INPUTS, INPUT_SIZE, heading=RUNS)
 @reading_images
@@ -254,9 +254,8 @@ def explore(model: str, output: str, **arguments: Any) -> None:
     which the convolutions convert. Without --inputs, the page shows the first example image of this project. With
     several images, each one and their mean can be selected on the page.
 
-    With -o FILE.svg, the command writes a moving picture instead: the heads of the first layer named by --only, as they
-    sharpen. With -o FILE.png, it writes the photo with the attention of those layers from the token in its middle, for
-    the first image.
+    With -o FILE.png, it writes the photo with the attention of the layers named by --only from the token in its middle,
+    for the first image.
     """
     from conv2attn.cli.attention_files import explore_file
 

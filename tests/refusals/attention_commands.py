@@ -70,7 +70,6 @@ COMMANDS = {
     "distil net.pt -o new.txt --max-loss 1 --inputs pixels.npy": "C2A308",
     "explore net.pt -o new.html --input-size 3x12": "C2A007 --input-size 3x12 is not channels, rows and columns",
     "explore net.pt -o new.html --only nothing": "C2A008",
-    "explore net.pt -o new.svg --skip *": "C2A008 net.pt has no layer to draw",
     "soften net.pt -o new.pt --alpha 5": "C2A008 Sequential has no attention layer to soften",
     "soften net.attn.pt -o net.attn.pt --alpha 5": "C2A004 net.attn.pt is read by this call",
     "soften net.attn.pt -o new.pt": "C2A006 Missing option '--alpha'",

@@ -3,7 +3,7 @@
 from conv2attn.lab.explore.captures import captured_layers
 from conv2attn.lab.explore.explored_layers import Explored, explored_layers
 from conv2attn.lab.explore.exploring import Page, explore, explore_page
-from conv2attn.lab.explore.pictures import explored_photo, moving_picture, photo_picture
+from conv2attn.lab.explore.pictures import explored_photo, photo_picture
 
 __all__ = [
     "Explored",
@@ -13,6 +13,5 @@ __all__ = [
     "explore_page",
     "explored_layers",
     "explored_photo",
-    "moving_picture",
     "photo_picture",
 ]

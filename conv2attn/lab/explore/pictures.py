@@ -1,9 +1,6 @@
-"""Pictures of where heads look: attention from one token on a photo, or sharpening heads in an animated SVG."""
+"""Pictures of where heads look: attention from one token on a photo."""
 
 from collections.abc import Mapping
-from html import escape
-from itertools import product
-from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,10 +13,8 @@ from conv2attn.arguments import Patterns
 from conv2attn.errors import UnsupportedError
 from conv2attn.extras import optional
 from conv2attn.lab.explore.captures import attention_maps
-from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.reading.records import Tokens
 from conv2attn.report import counted
-from conv2attn.theory.basis import isotropic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,60 +97,3 @@ def draw_photo(panel: "Axes", photo: NDArray[np.float64], place: tuple[int, int]
     corner = (place[1] * wide - 0.5, place[0] * tall - 0.5)
     panel.add_patch(optional("matplotlib.patches").Rectangle(corner, wide, tall, fill=False, ec="#f0e442", lw=1.2))
     panel.set(xticks=[], yticks=[])
-
-
-ALPHAS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 4.0, 8.0)
-CELL, GAP, SECONDS = 14, 16, 6
-INK, FRAME = "#0b6e99", "#999"
-PICTURE_STYLE = "text{font:12px system-ui,sans-serif;fill:#777}"
-
-
-def moving_picture(layer: MultiHeadSelfAttention, name: str) -> str:
-    """The attention of each head of a 2-D layer around a query, while all alphas rise from 0.05 to 8 and fall again.
-
-    Rows and columns of heads are those of their centres, so that the heads are arranged like the taps of the kernel.
-
-    Raises:
-        UnsupportedError: the heads are not quadratic in two axes (C2A110).
-    """
-    heads = isotropic(layer.positions)
-    if heads is None or heads.dimensions != 2:
-        raise UnsupportedError(
-            "C2A110",
-            f"{name}: only quadratic heads in two axes sharpen in a picture",
-            "Choose another layer by --only, or write a page (.html).",
-        )
-    centers = heads.center.detach().cpu().double()
-    rows, columns = (sorted(set(axis)) for axis in centers.T.tolist())
-    reach = ceil(centers.abs().max().item()) + 1
-    side = (2 * reach + 1) * CELL
-    width, height = len(columns) * (side + GAP) + GAP, len(rows) * (side + GAP) + GAP + 20
-    parts = [f'<text x="{GAP}" y="14">{escape(name)}</text>']
-    for center in centers:
-        left = GAP + columns.index(center[1].item()) * (side + GAP)
-        top = 20 + GAP + rows.index(center[0].item()) * (side + GAP)
-        parts += head(center, reach, left, top)
-    title = f"<title>The heads of {escape(name)} sharpen until each attends to one pixel</title>"
-    box = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {box}>{title}<style>{PICTURE_STYLE}</style>{"".join(parts)}</svg>\n'
-    )
-
-
-def head(center: torch.Tensor, reach: int, left: float, top: float) -> list[str]:
-    """One head: a cell for each key around the query, whose ink is its share of the largest attention."""
-    keys = torch.tensor(list(product(range(-reach, reach + 1), repeat=2))).double()
-    squared = (keys - center).square().sum(1)
-    attention = torch.stack([torch.softmax(-alpha * squared, 0) for alpha in ALPHAS])
-    shares = (attention / attention.amax(1, keepdim=True)).T
-    side = (2 * reach + 1) * CELL
-    frame = f'<rect x="{left}" y="{top}" width="{side}" height="{side}" fill="none" stroke="{FRAME}"/>'
-    cells = []
-    for (row, column), share in zip(keys.int().tolist(), shares.tolist(), strict=True):
-        values = ";".join(f"{value:.2f}" for value in (*share, *reversed(share)))
-        place = f'x="{left + (column + reach) * CELL}" y="{top + (row + reach) * CELL}"'
-        moves = f'<animate attributeName="fill-opacity" dur="{SECONDS}s" repeatCount="indefinite" values="{values}"/>'
-        cells.append(f'<rect {place} width="{CELL}" height="{CELL}" fill="{INK}" fill-opacity="0">{moves}</rect>')
-    query = reach * CELL
-    box = f'x="{left + query}" y="{top + query}" width="{CELL}" height="{CELL}"'
-    return [*cells, frame, f'<rect {box} fill="none" stroke="#d55e00" stroke-width="1.5"/>']
