@@ -23,7 +23,7 @@ from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks import attention_layers
 from conv2attn.networks.positions import Unread
 from conv2attn.networks.provenance import assumed_of, published_size
-from conv2attn.networks.reading.records import Read, Reads
+from conv2attn.networks.reading.records import Reads
 from conv2attn.networks.specimens import Inputs, Specimen, wanted_inputs, with_others
 from conv2attn.report.progress import progress
 from conv2attn.span import HeadsReport, SpanReport, check_span, recover
@@ -136,12 +136,11 @@ def check_file(
     tokens: TokenOptions,
     reading: Reading,
     only: Patterns,
-    plot: str | None,
     certificate: str | None,
     force: bool,
     **question: Any,
 ) -> SpanReport:
-    """The report on all attention in a file, a picture of it in the file `plot`, and certificates, if asked for.
+    """The report on all attention in a file, and certificates, if asked for.
 
     Raises:
         UsageError: see `layers_in` and `check_span`.
@@ -155,39 +154,24 @@ def check_file(
     question |= {"grid": tokens.grid, "extra_tokens": tokens.extra_tokens, "exact": tokens.exact}
     with progress() as bar:
         report = check_span(reads, progress=bar, **question)
-    if plot or certificate:
+    if certificate:
         wanted = [row.name for row in report.rows if row.heads]
         rows = rows_in(reads, tokens, wanted, question["memory_limit"])
-    if plot and rows:
-        pictures = [
-            plots.heads_around(name, read.attention, picture_sides(read, tokens.grid) or each.grid.keys, each.extra)
-            for name, (read, each) in rows.items()
-        ]
-        plots.write(plots.draw_heads(pictures, inputs), plot, force)
-    if certificate:
-        of_rows = {name: each for name, (_, each) in rows.items()}
-        write_text_atomically(certificate, certificates(report, of_rows, question["eps"], question["max_phi"]), force)
+        write_text_atomically(certificate, certificates(report, rows, question["eps"], question["max_phi"]), force)
     assumed = assumed_of(attending if isinstance(attending, nn.Module) else None)
     return SpanReport(report.rows, report.asked + (f"; network {assumed}" if assumed else ""), inputs)
 
 
-def picture_sides(read: Read, grid: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """The sides of the inputs of a layer of this project, whose keys may be padded; None for other attention."""
-    if not isinstance(read.attention, MultiHeadSelfAttention):
-        return None
-    return grid if read.tokens is None else read.tokens.sides
-
-
 def rows_in(
     reads: Reads, tokens: TokenOptions, names: Sequence[str], memory_limit: int = 2**29
-) -> dict[str, tuple[Read, AttentionRows]]:
-    """The records and the rows of these layers."""
-    placed = dict[str, tuple[Read, AttentionRows]]()
+) -> dict[str, AttentionRows]:
+    """The rows of these layers."""
+    placed = dict[str, AttentionRows]()
     for read in reads.make(names):
         options = {"exact": tokens.exact}
         rows = rows_of_read(read, tokens.grid, tokens.extra_tokens, reads.counts, memory_limit, **options)
         if not isinstance(rows, Unread):
-            placed[read.name] = (read, rows)
+            placed[read.name] = rows
     return placed
 
 
@@ -213,7 +197,7 @@ def recheck_spans(path: str, model: str | None, tokens: TokenOptions, reading: R
     if model is None:
         raise UsageError("C2A004", f"{path} needs the file with its attention", "Name it: recheck CERTIFICATE MODEL.")
     reads, *_ = layers_in(model, tokens, reading)
-    rows = {name: each for name, (_, each) in rows_in(reads, tokens, reads.names).items()}
+    rows = rows_in(reads, tokens, reads.names)
     return recheck_span(Path(path).read_text(encoding="utf-8"), rows)
 
 

@@ -97,7 +97,6 @@ def check_taps(context: click.Context) -> None:
     help="Memory for temporary arrays.",
     callback=lambda context, parameter, value: value * 2**20,
 )
-@click.option("--plot", type=Written(PICTURE_SUFFIXES), metavar="FILE", help="Draw each head: .png, .svg or .pdf.")
 @click.option(
     "--certificate",
     type=Written(CERTIFICATE_SUFFIXES),
@@ -106,14 +105,14 @@ def check_taps(context: click.Context) -> None:
 )
 @tokens_or_positions
 @reporting
-def check_span(model: str, showing: Showing, plot: str | None, certificate: str | None, **arguments: Any) -> None:
+def check_span(model: str, showing: Showing, certificate: str | None, **arguments: Any) -> None:
     """Decide whether attention can express the convolutions of a kernel.
 
     This is the condition of Lemma 3, for each attention layer in MODEL.
     """
     from conv2attn.cli.attention_files import check_file
 
-    showing.finish(check_file(model, plot=plot, certificate=certificate, force=showing.force, **arguments))
+    showing.finish(check_file(model, certificate=certificate, force=showing.force, **arguments))
 
 
 @main.command("heads", example="conv2attn heads part.pt --grid 14x14 -v")

@@ -1,5 +1,7 @@
 """Pictures of the measures of `heads`: attention by displacement, and curves over the layers."""
 
+from io import BytesIO
+from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
 
@@ -7,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conv2attn.extras import optional
-from conv2attn.plots.heads import INCHES, LETTERS, MARGIN, plane_of, say_inputs
+from conv2attn.files.atomic_files import write_bytes_atomically
 from conv2attn.span import HeadsReport
 from conv2attn.span.graded_facts.fact_table import facts_drawn
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
+LETTERS = 12  # of a title, in an inch
+INCHES, MARGIN = 1.2, 0.7
 SHOWN_SHARE = 0.9
 """Share of a head's attention to pixels that its panel shows, in a square around displacement 0."""
 LEAST = 3
@@ -112,3 +116,25 @@ def draw_curves(report: HeadsReport) -> "Figure":
     figure.suptitle("What do the heads do, layer by layer?", fontsize=10)
     say_inputs(figure, report.inputs)
     return figure
+
+
+def say_inputs(figure: "Figure", inputs: str) -> None:
+    """Writes the network's inputs below a figure; nothing if unknown."""
+    if inputs:
+        figure.supxlabel(fill(f"inputs: {inputs}", int(2 * LETTERS * figure.get_figwidth())), fontsize=5)
+
+
+def plane_of(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Numbers on a grid as a plane: a line is a strip, a volume the sum over its first axis."""
+    return numbers[None] if numbers.ndim == 1 else numbers.reshape(-1, *numbers.shape[-2:]).sum(0)
+
+
+def write(figure: "Figure", path: str | Path, force: bool = False) -> None:
+    """Writes the figure whole or not at all, in the format of its suffix.
+
+    Raises:
+        CheckpointError: it exists and `force` is false (C2A305), or cannot be written (C2A301).
+    """
+    buffer = BytesIO()
+    figure.savefig(buffer, format=Path(path).suffix.lower().removeprefix("."), dpi=150)
+    write_bytes_atomically(path, buffer.getvalue(), force)

@@ -136,8 +136,8 @@ def test_what_needs_weights_refuses_attention_that_takes_them_at_each_call():
 
 def test_a_picture_of_nothing_is_not_drawn(tmp_path):
     np.save(tmp_path / "rectangles.npy", np.full((2, 16, 9), 1 / 9))
-    arguments = ["check-span", f"{tmp_path}/rectangles.npy", "--grid", "4x4", "--plot", f"{tmp_path}/heads.png"]
+    arguments = ["heads", f"{tmp_path}/rectangles.npy", "--grid", "4x4", "--plot", f"{tmp_path}/heads.png"]
     result = call(*arguments)
     assert result.exit_code == 3
-    assert "offsets: none, since no layer was read" in result.output
+    assert "was not read" in result.output
     assert not (tmp_path / "heads.png").exists()
