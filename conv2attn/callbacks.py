@@ -1,13 +1,12 @@
 """Callbacks that log the kinds of heads after each epoch: for Lightning, and for transformers' Trainer."""
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from conv2attn.extras import is_installed, optional
+from conv2attn.networks.specimens import map_tensors
 from conv2attn.span import heads
 
 
@@ -29,15 +28,6 @@ def head_numbers(network: nn.Module, inputs: Any, **options: Any) -> dict[str, f
     return numbers
 
 
-def on_device(inputs: Any, device: torch.device) -> Any:
-    """Inputs with their tensors on a device."""
-    if isinstance(inputs, Tensor):
-        return inputs.to(device)
-    if isinstance(inputs, Mapping):
-        return {name: on_device(value, device) for name, value in inputs.items()}
-    return tuple(on_device(value, device) for value in inputs) if isinstance(inputs, tuple) else inputs
-
-
 def heads_in_lightning(inputs: Any, network: str = "", **options: Any) -> Any:
     """A callback for Lightning's Trainer that logs `head_numbers` at the end of each training epoch.
 
@@ -55,7 +45,11 @@ def heads_in_lightning(inputs: Any, network: str = "", **options: Any) -> Any:
         def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
             """Logs once per epoch, in the process that logs."""
             if trainer.is_global_zero:
-                numbers = head_numbers(pl_module.get_submodule(network), on_device(inputs, pl_module.device), **options)
+                numbers = head_numbers(
+                    pl_module.get_submodule(network),
+                    map_tensors(lambda tensor: tensor.to(pl_module.device), inputs),
+                    **options,
+                )
                 pl_module.log_dict(numbers, rank_zero_only=True)
 
     return HeadsPerEpoch()
@@ -78,6 +72,6 @@ def heads_in_trainer(trainer: Any, inputs: Any, network: str = "", **options: An
             if state.is_world_process_zero:
                 part = model.get_submodule(network)
                 device = next(part.parameters()).device
-                trainer.log(head_numbers(part, on_device(inputs, device), **options))
+                trainer.log(head_numbers(part, map_tensors(lambda tensor: tensor.to(device), inputs), **options))
 
     trainer.add_callback(HeadsPerEpoch())

@@ -366,7 +366,7 @@ def attention_of_query(network: nn.Module, images: Tensor, query: tuple[int, int
     Raises:
         UsageError: there is no such token (C2A002).
     """
-    layers, inputs = attention_layers(network), layer_inputs(network.eval(), images)
+    layers, inputs = attention_layers(network), layer_inputs(network, lambda: network.eval()(images))
     return {name: attention_rows_of(layers[name], image, query) for name, image in inputs.items()}
 
 

@@ -1,5 +1,6 @@
 """The attention layers of a network: their names, their inputs in a run, and their positions."""
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,8 +14,8 @@ def attention_layers(network: nn.Module) -> dict[str, MultiHeadSelfAttention]:
     return {name: layer for name, layer in network.named_modules() if isinstance(layer, MultiHeadSelfAttention)}
 
 
-def layer_inputs(network: nn.Module, inputs: Any) -> dict[str, Tensor]:
-    """The last input of each attention layer in a run on `inputs`, by name, in the order in which they first ran."""
+def layer_inputs(network: nn.Module, run: Callable[[], Any]) -> dict[str, Tensor]:
+    """The last input of each attention layer in a run, by name, in the order in which they first ran."""
     tensors: dict[str, Tensor] = {}
 
     def keep(layer: nn.Module, args: Any, kwargs: Any) -> None:
@@ -24,7 +25,7 @@ def layer_inputs(network: nn.Module, inputs: Any) -> dict[str, Tensor]:
     names = {layer: name for name, layer in attention_layers(network).items()}
     hooks = [layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in names]
     try:
-        network(inputs)
+        run()
     finally:
         for hook in hooks:
             hook.remove()

@@ -26,8 +26,8 @@ LEAST = 3
 """Least number of displacements to each side of 0 in a panel."""
 
 
-def draw_facts(report: HeadsReport, kernel_size: int = 3) -> "Figure":
-    """Draws attention by displacement, one row per layer, one column per head, on one scale, with the kernel's box.
+def draw_facts(report: HeadsReport) -> "Figure":
+    """Draws attention by displacement, one row per layer, one column per head, on one scale, with a 3x3 kernel's box.
 
     A cross marks the query, displacement (0, 0). All panels show the same square, in which each head has 90 % of its
     attention to pixels. Colours follow the root of the share, so that weak heads are visible, but weaker than strong
@@ -47,7 +47,7 @@ def draw_facts(report: HeadsReport, kernel_size: int = 3) -> "Figure":
         for panel in line[len(layer.heads) :]:
             panel.remove()
         for head, panel, plane in zip(layer.heads, line, of_heads, strict=False):
-            draw_panel(panel, cropped(plane, reach), scale, kernel_size)
+            draw_panel(panel, cropped(plane, reach), scale)
             panel.set_title(f"{head.head} {head.kind}\nmax {head.peak_mass:.2g}", fontsize=6)
             if panel is not line[0]:
                 panel.set_yticklabels([])
@@ -55,8 +55,8 @@ def draw_facts(report: HeadsReport, kernel_size: int = 3) -> "Figure":
     bar = figure.colorbar(colours, ax=figure.axes, shrink=0.6, aspect=30)
     bar.set_label("share of attention", fontsize=6)
     bar.ax.tick_params(labelsize=5)
-    shares = [fact.share for layer in layers if (fact := layer.convolution(kernel_size)) is not None]
-    title = f"Where do heads look, and is it a {kernel_size}x{kernel_size} convolution (white box)?"
+    shares = [fact.share for layer in layers if (fact := layer.convolution(3)) is not None]
+    title = "Where do heads look, and is it a 3x3 convolution (white box)?"
     if shares:
         between = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(shares), max(shares))))
         title += f" One explains {between} of each layer's map."
@@ -65,12 +65,12 @@ def draw_facts(report: HeadsReport, kernel_size: int = 3) -> "Figure":
     return figure
 
 
-def draw_panel(panel: "Axes", plane: NDArray[np.float64], scale: "Normalize", kernel_size: int) -> None:
+def draw_panel(panel: "Axes", plane: NDArray[np.float64], scale: "Normalize") -> None:
     """One head: its attention by displacement, the query, and the box of the kernel; ticks are in tokens."""
     high, wide = (side / 2 for side in plane.shape)
     extent = (-wide, wide, high, -high)
     panel.imshow(plane, cmap="cividis", norm=scale, extent=extent, interpolation="nearest")
-    half = kernel_size / 2
+    half = 3 / 2
     tall = min(half, high)
     panel.add_patch(
         optional("matplotlib.patches").Rectangle((-half, -tall), 2 * half, 2 * tall, fill=False, ec="white", lw=1.0)

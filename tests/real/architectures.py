@@ -15,7 +15,7 @@ import transformers as tr
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from conv2attn.errors import UsageError
-from conv2attn.networks.reading.replay_result import PREMISES
+from conv2attn.networks.reading import replay_result as why_not
 from conv2attn.report import markdown_table
 from conv2attn.span import ask_attention
 
@@ -334,15 +334,22 @@ def row_of(name):
     return [name, library, len(reads), placed, len(residuals), worst, "; ".join(sorted(reasons))]
 
 
+PREMISES = (
+    *(why_not.NOT_LINEAR, why_not.NOT_ONE_EACH, why_not.CHANNELS, why_not.MIXES_VALUES),
+    *(why_not.VALUES_NOT_LINEAR, why_not.NO_ORDER, why_not.CONSTANT_VALUES, NO_SOFTMAX),
+)
+"""Reasons that are premises of the formula."""
+
+
 def outside(row):
     """The premises of the theorem that an architecture fails."""
-    return [why for why in (*PREMISES, NO_SOFTMAX) if why in row[-1]]
+    return [why for why in PREMISES if why in row[-1]]
 
 
 def page(rows):
     """The text of the page."""
     replay, placed = (sum(row[2] > 0 and row[at] == row[2] for row in rows) for at in (4, 3))
-    by_reason = {why: [row[0] for row in rows if why in outside(row)] for why in (*PREMISES, NO_SOFTMAX)}
+    by_reason = {why: [row[0] for row in rows if why in outside(row)] for why in PREMISES}
     reasons = "\n".join(f"- {why}: {', '.join(names)}" for why, names in by_reason.items() if names)
     count = sum(bool(outside(row)) for row in rows)
     table = markdown_table(COLUMNS, rows)

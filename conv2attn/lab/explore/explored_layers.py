@@ -75,7 +75,7 @@ def explored_layers(
     """
     layers, selection, budget = attention_layers(network), Selection.of(only), budget or Budget()
     with refusing_image(images):
-        inputs = layer_inputs(network.eval(), images)
+        inputs = layer_inputs(network, lambda: network.eval()(images))
     unrun = [f"{name}: the network did not run it" for name in layers if selection.wants(name) and name not in inputs]
     wanted = [name for name in inputs if selection.wants(name) and set(shown.terms) <= set(layers[name].terms.names)]
     objects = [layer_object(name, layers[name], inputs[name], budget, shown) for name in wanted]

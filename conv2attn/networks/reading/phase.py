@@ -10,11 +10,10 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import Selection, argument, as_inputs, call_network, running
+from conv2attn.arguments import Selection, as_inputs, call_network, running
 from conv2attn.errors import UsageError, first_line
-from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.capture import Captured, by_convention, chosen, joined_calls
-from conv2attn.networks.conversion import attention_layers
+from conv2attn.networks.layers import attention_layers, layer_inputs
 from conv2attn.networks.positions import Unread, windows_note
 from conv2attn.networks.reading.answers import Answers, answers_of, runs_of
 from conv2attn.networks.reading.attended import Attended, Running
@@ -149,20 +148,8 @@ def parts_of(batch: Any, most: int) -> list[Any]:
 def own_sides(network: nn.Module, inputs: Any) -> dict[str, tuple[int, ...]]:
     """The sides of the images that reach the layers of this project in a run on these inputs."""
     layers = attention_layers(network)
-    names = {layer: name or "(root)" for name, layer in layers.items()}
-    sides: dict[str, tuple[int, ...]] = {}
-
-    def keep(layer: nn.Module, args: Any, kwargs: Any) -> None:
-        assert isinstance(layer, MultiHeadSelfAttention)
-        sides[names[layer]] = tuple(argument(args, kwargs, 0, "input").shape[-layer.dimensions :])
-
-    handles = [layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in layers.values()]
-    try:
-        Watch(network).run(lambda: call_network(network, inputs))
-    finally:
-        for handle in handles:
-            handle.remove()
-    return sides
+    images = layer_inputs(network, lambda: Watch(network).run(lambda: call_network(network, inputs)))
+    return {name or "(root)": tuple(each.shape[-layers[name].dimensions :]) for name, each in images.items()}
 
 
 @final

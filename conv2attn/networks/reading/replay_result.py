@@ -25,8 +25,6 @@ MIXES_VALUES = "its values mix tokens"
 VALUES_NOT_LINEAR = "its values are not linear in its tokens"
 NO_ORDER = "its heads read different tokens"
 CONSTANT_VALUES = "some of its keys have values that depend on no token of its input"
-PREMISES = (NOT_LINEAR, NOT_ONE_EACH, CHANNELS, MIXES_VALUES, VALUES_NOT_LINEAR, NO_ORDER, CONSTANT_VALUES)
-"""Reasons that are premises of the formula."""
 
 
 def too_many(passes: int, heads: int, width: int, together: int) -> str:

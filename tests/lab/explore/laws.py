@@ -3,6 +3,7 @@
 import base64
 import re
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,7 @@ def cases():
         found = explored_layers(network, image())
         assert found.left_out == ()
         layers = attention_layers(network)
-        inputs = layer_inputs(network, image())
+        inputs = layer_inputs(network, partial(network, image()))
         assert [each["name"] for each in found.layers] == [*layers]
         yield from ((each, layers[each["name"]], inputs[each["name"]]) for each in found.layers)
 

@@ -60,15 +60,14 @@ class Sparse(Operator):
     output: Sides
 
     @staticmethod
-    def from_edges(edges: Tensor, weights: Tensor, keys: int, queries: int | None = None) -> "Sparse":
-        """Edges from keys `edges[0]` to queries `edges[1]`, with weights (edges) or (terms, edges)."""
-        queries = keys if queries is None else queries
-        pattern, order = Pattern.sorted(edges[1], edges[0], (queries, keys))
+    def from_edges(edges: Tensor, weights: Tensor, nodes: int) -> "Sparse":
+        """Edges from nodes `edges[0]` to nodes `edges[1]`, with weights (edges) or (terms, edges)."""
+        pattern, order = Pattern.sorted(edges[1], edges[0], (nodes, nodes))
         if weights.shape[-1:] != order.shape:
             raise GeometryError(
                 "C2A122", f"{len(order)} edges have weights {tuple(weights.shape)}", "Pass one weight for each edge."
             )
-        return Sparse(pattern, torch.atleast_2d(weights).index_select(1, order), (queries,))
+        return Sparse(pattern, torch.atleast_2d(weights).index_select(1, order), (nodes,))
 
 
 @terms.register

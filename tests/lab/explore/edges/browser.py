@@ -39,7 +39,7 @@ def visit_layers(browser, folder, network, plant=""):
     """Opens the page of `network`; its layers, and what each receives."""
     visit(browser, folder, explored_layers(network, image()), plant)
     layers = attention_layers(network)
-    return layers, layer_inputs(network, image())
+    return layers, layer_inputs(network, lambda: network(image()))
 
 
 def shown_attention(browser, head, query):
