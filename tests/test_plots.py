@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from commands import call, refused
@@ -18,8 +19,9 @@ STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
 @pytest.mark.parametrize("suffix", STARTS)
 def test_the_command_writes_a_picture_as_its_suffix_says_beside_its_report(tmp_path, suffix):
-    asked = "heads", EXAMPLES / "attention-quadratic.pt", "--grid", "4x4"
-    file = tmp_path / f"heads.{suffix}"
+    heads, file = tmp_path / "heads.npy", tmp_path / f"heads.{suffix}"
+    np.save(heads, np.eye(25)[None])
+    asked = "heads", heads, "--grid", "5x5"
     plain, drawn = call(*asked), call(*asked, "--plot", file)
     assert (drawn.exit_code, drawn.stdout) == (plain.exit_code, plain.stdout)
     assert file.read_bytes().startswith(STARTS[suffix])
