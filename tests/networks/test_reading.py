@@ -98,17 +98,22 @@ def learned(tokens, count):
     return torch.linspace(-1, 1, tokens.shape[-1]).to(tokens).expand(len(tokens), count, -1)
 
 
+def on_map(change):
+    """Queries that are changed as a map of 7x7 tokens."""
+    return lambda tokens: change(tokens.mT.unflatten(-1, (7, 7))).flatten(2).mT
+
+
 QUERIES = {
     "every second": lambda tokens: tokens[:, SECOND],
     "every second from the second": lambda tokens: tokens[:, FROM_THE_SECOND],
     "without a column": lambda tokens: tokens.unflatten(1, (7, 7))[:, :, :-1].flatten(1, 2).flip(1),
     "in another order": lambda tokens: tokens[:, ORDER[:20]],
-    "padded means of nine": lambda tokens: F.avg_pool2d(tokens.mT.unflatten(-1, (7, 7)), 3, 2, 1).flatten(2).mT,
-    "means of two": lambda tokens: F.avg_pool2d(tokens.mT.unflatten(-1, (7, 7)), (2, 1)).flatten(2).mT,
-    "resized": lambda tokens: F.interpolate(tokens.mT.unflatten(-1, (7, 7)), (5, 7), mode="bilinear").flatten(2).mT,
-    "means of four": lambda tokens: F.avg_pool2d(tokens.mT.unflatten(-1, (7, 7)), 2).flatten(2).mT,
-    "twice as many": lambda tokens: F.interpolate(tokens.mT.unflatten(-1, (7, 7)), scale_factor=2).flatten(2).mT,
-    "between": lambda tokens: F.interpolate(tokens.mT.unflatten(-1, (7, 7)), (9, 9), mode="bilinear").flatten(2).mT,
+    "padded means of nine": on_map(lambda image: F.avg_pool2d(image, 3, 2, 1)),
+    "means of two": on_map(lambda image: F.avg_pool2d(image, (2, 1))),
+    "resized": on_map(lambda image: F.interpolate(image, (5, 7), mode="bilinear")),
+    "means of four": on_map(lambda image: F.avg_pool2d(image, 2)),
+    "twice as many": on_map(lambda image: F.interpolate(image, scale_factor=2)),
+    "between": on_map(lambda image: F.interpolate(image, (9, 9), mode="bilinear")),
     "two of one": lambda tokens: tokens[:, SECOND.repeat(2)],
     "learned": lambda tokens: learned(tokens, 16),
     "one learned": lambda tokens: torch.cat([learned(tokens, 1), tokens[:, SECOND]], 1),

@@ -46,7 +46,7 @@ def test_one_graph_serves_every_size(skip):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(
     ("skip", "engine"),
-    [((), "auto"), ((), "gather"), ("skipped", "separable"), (("skipped", "inner"), "dense"), ("(root)", "auto")],
+    [((), "auto"), (("skipped", "inner"), "separable"), ("(root)", "auto")],
 )
 def test_an_export_leaves_batch_and_sides_open_where_the_engine_is_chosen(skip, engine):
     network = set_engine(convert(whole(Calls()), IMAGE, skip=skip), engine)
