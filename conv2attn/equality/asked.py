@@ -1,12 +1,12 @@
 """The checked arguments of `certify`: networks, inputs, classes, a range, and modes."""
 
-import dataclasses
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from conv2attn.arguments import check_has_numbers, first_weight
 from conv2attn.equality.calls import MODES
 from conv2attn.equality.certificate.results import CallInput
 from conv2attn.equality.failures import a_kind
+from conv2attn.equality.fingerprint.field import Progress
 from conv2attn.equality.output_parts import is_dense, output_parts
 from conv2attn.equality.outputs import plainly
 from conv2attn.equality.twins.bits import sha256_of
@@ -37,39 +38,65 @@ IDS = (torch.int32, torch.int64)
 SEED_RANGE = range(-(1 << 63), 1 << 64)  # the seeds that torch accepts
 
 
-def specimens_asked(
-    original: Any,
-    network: Any,
-    *,
-    inputs: Sequence[Any],
-    forward: Any,
-    labels: Any,
-    described: str | None,
-    sizes: Sequence[Any],
-    input_range: float,
-    seed: Any,
-) -> list[Specimen]:
-    """The inputs on which two networks run: those passed, if any, then one random input of each size.
+@final
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What `certify` is asked, checked: each step reads its part here.
 
     Args:
-        inputs, forward: the positional and the named arguments of a call, both empty if none are passed.
-        labels: the classes of the first.
-        described: how the report calls the first.
-        sizes: (channels, *sides), or None for the architecture's own.
-    Raises:
-        UsageError: a network is not a module or has no numbers; seed, inputs, labels or a size are of the wrong kind or
-            shape (C2A001, C2A006, C2A007); the size of an image is unknown (C2A005).
+        networks: the first and the second.
+        specimens: the inputs on which both run: those passed, if any, then one random input of each size.
+        labels: the classes of the first inputs.
+        modes: of gradients in which both run beside the usual ones.
+        progress, match: see `certify`.
     """
-    for which, side in (("original", original), ("network", network)):
-        check_has_numbers(side, which)
-    like = first_weight(original)
+
+    networks: tuple[nn.Module, nn.Module]
+    specimens: tuple[Specimen, ...]
+    labels: Tensor | None
+    modes: Sequence[str]
+    progress: Progress | None
+    match: Mapping[Any, Any] | None
+
+
+def asked_of(
+    original: nn.Module,
+    network: nn.Module,
+    call: Arguments,
+    sizes: Sequence[Any],
+    *,
+    described: str | None,
+    labels: Any,
+    input_range: Any,
+    modes: Sequence[str],
+    seed: Any,
+    **options: Any,
+) -> Asked:
+    """Checks each argument once.
+
+    Args:
+        call: the positional and the named arguments of a call, both empty if none are passed.
+        sizes: (channels, *sides) of random inputs, or None for the architecture's own.
+        described: how the report calls the first inputs.
+    Raises:
+        UsageError: a network is not a module or has no numbers, a mode is unknown, or an argument is of the wrong
+            kind or shape (C2A001, C2A002, C2A006, C2A007); the size of an image is unknown (C2A005).
+    """
+    check_has_numbers(original, "original")
+    check_has_numbers(network, "network")
+    weight = first_weight(original)
+    like = torch.empty(0) if weight is None else weight
+    if isinstance(modes, str) or not set(modes) <= MODES.keys():
+        known = ", ".join(map(repr, MODES))
+        raise UsageError("C2A002", f"also_modes={modes!r} are not modes of gradients", f"Pass some of {known}.")
+    input_range = not_negative(input_range, "input_range")
     if type(seed) is not int or seed not in SEED_RANGE:
         raise UsageError("C2A006", f"seed={seed!r} is not a whole number of 64 bits", "Pass an int.")
-    specimens = [given_specimen(original, inputs, forward)] if inputs or forward else []
+    specimens = [given_specimen(original, *call)] if any(call) else []
     check_labels(labels, len(specimens[0].main) if specimens else 1)
-    for size in sizes:
-        specimens.append(random_specimen(original, size, input_range, seed, torch.empty(0) if like is None else like))
-    return [dataclasses.replace(specimens[0], described=described or specimens[0].described), *specimens[1:]]
+    specimens += [random_specimen(original, size, input_range, seed, like) for size in sizes]
+    first = replace(specimens[0], described=described or specimens[0].described)
+    return Asked((original, network), (first, *specimens[1:]), labels, modes, **options)
 
 
 def check_labels(labels: Any, count: int) -> None:
@@ -78,24 +105,14 @@ def check_labels(labels: Any, count: int) -> None:
     Raises:
         UsageError: they are not (C2A006, C2A007).
     """
-    if labels is not None and (not is_dense(labels) or labels.dtype not in WHOLE):
+    if labels is None:
+        return
+    if not is_dense(labels) or labels.dtype not in WHOLE:
         kind = f"a tensor of {labels.dtype}" if isinstance(labels, Tensor) else a_kind(labels)
         raise UsageError("C2A006", f"labels are {kind}, not a tensor of whole numbers", "Pass the classes' numbers.")
-    if labels is not None and labels.shape != (count,):
+    if labels.shape != (count,):
         sentence = f"labels are {tuple(labels.shape)}, not one for each of {count} images"
         raise UsageError("C2A007", sentence, "Pass a class an image.")
-
-
-def check_modes(modes: Sequence[str]) -> None:
-    """Refuses unknown modes of gradients.
-
-    Raises:
-        UsageError: a mode is unknown (C2A002).
-    """
-    for each in [modes] if isinstance(modes, str) else modes:
-        if each not in MODES or isinstance(modes, str):
-            known = ", ".join(map(repr, MODES))
-            raise UsageError("C2A002", f"also_modes={modes!r} are not modes of gradients", f"Pass some of {known}.")
 
 
 def not_negative(value: Any, name: str) -> float:
@@ -196,4 +213,4 @@ def random_specimen(original: nn.Module, input_size: Any, input_range: float, se
     if not specimen.main.isfinite().all():
         sentence = f"an input range of {input_range:g} is beyond {specimen.main.dtype}"
         raise UsageError("C2A001", sentence, "Lower --input-range, or compute in a wider --dtype.")
-    return dataclasses.replace(specimen, described=specimen.described + whose)
+    return replace(specimen, described=specimen.described + whose)

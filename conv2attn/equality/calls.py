@@ -1,7 +1,7 @@
 """Calls a copy of a network, seeded and in a mode of gradients, so the caller's network stays unchanged."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -59,9 +59,9 @@ def copied(network: nn.Module, which: str) -> nn.Module:
 
 
 @contextmanager
-def seeded(images: Inputs, seed: int = 0) -> Iterator[None]:
-    """While active, the CPU and the device of `images` draw the same random numbers each time."""
-    with LOCK, generators_kept([each.device for each in tensors_in(images)], seed=seed):
+def seeded(devices: Iterable[torch.device], seed: int = 0) -> Iterator[None]:
+    """While active, random numbers of the CPU and of these devices are the same each time."""
+    with LOCK, generators_kept(devices, seed=seed):
         yield
 
 
@@ -85,7 +85,7 @@ def call(network: Callable[..., Any], images: Inputs, *, mode: str = "no gradien
     """
     given = map_tensors(Tensor.clone, images)
     try:
-        with seeded(images, seed), MODES[mode]():
+        with seeded([each.device for each in tensors_in(images)], seed), MODES[mode]():
             positional, named = arguments(given)
             output = network(*positional, **named)
     except (Exception, SystemExit) as error:  # the code of a network may raise anything

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from conv2attn.arguments import is_size
-from conv2attn.equality.asked import check_modes, not_negative, specimens_asked
+from conv2attn.equality.asked import asked_of
 from conv2attn.equality.calls import seeded
 from conv2attn.equality.certificate.circumstances import circumstances_of
 from conv2attn.equality.certificate.results import Certificate, unsupported
@@ -19,6 +19,7 @@ from conv2attn.equality.fingerprint.field import Progress
 from conv2attn.equality.layers.layer_pairs import read_pairs
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.networks.fast_path import without_fast_path
+from conv2attn.networks.specimens import Arguments
 
 
 def certify(
@@ -60,7 +61,7 @@ def certify(
         forward: further arguments of the networks' call by name: forward={"attention_mask": mask}.
         example_input: `images` if it is a tensor, and `input_size` if it is a size.
         input_size: (channels, *sides) of seeded random images, if no inputs are passed.
-        input_range: those images lie within +-input_range, and so do constructed counterexamples.
+        input_range: those images lie within +-input_range.
         images: `inputs` of one tensor, (batch, channels, *sides).
         labels, described: the classes of the inputs, and their name in the report.
         also_sizes: (channels, *sides) of further random images; everything is compared at each, and the claim names
@@ -92,33 +93,32 @@ def certify(
         if inputs or forward:
             raise UsageError("C2A004", "inputs were passed together with images or example_input", "Pass one of them.")
         inputs = (images,)
-    forward = {} if forward is None else forward
     with uncompiled(), without_fast_path():
-        check_modes(also_modes)
-        input_range = not_negative(input_range, "input_range")
-        specimens = specimens_asked(
+        call = Arguments(inputs, {} if forward is None else forward)  # type: ignore[arg-type]
+        asked = asked_of(
             original,
             network,
-            inputs=inputs,
-            forward=forward,
-            labels=labels,
+            call,
+            [*([] if any(call) else [input_size]), *also_sizes],
             described=described,
-            sizes=[*([] if inputs or forward else [input_size]), *also_sizes],
+            labels=labels,
             input_range=input_range,
+            modes=also_modes,
             seed=seed,
+            progress=progress,
+            match=match,
         )
-        images = specimens[0].main
-        if torch.is_autocast_enabled(images.device.type):
+        device = asked.specimens[0].main.device
+        if torch.is_autocast_enabled(device.type):
             sentence = "autocast is on, so layers compute in another dtype"
             raise UsageError("C2A004", sentence, "Cast the networks.")
-        facts = circumstances_of(original, network, images, circumstances)
+        facts = circumstances_of(asked, circumstances)
         # Each call seeds its own generators. Draws while networks are copied or traced must not advance the caller's
         # either.
-        with seeded(specimens[0].inputs):
+        with seeded([device]):
             try:
-                pairs, options = read_pairs(original, network), (input_range, also_modes, progress, match)
-                compared = [Comparison(original, network, specimens[0], pairs, labels, *options)]
-                compared += [Comparison(original, network, each, pairs, None, *options) for each in specimens[1:]]
+                pairs = read_pairs(*asked.networks)
+                compared = [Comparison(asked, specimen, pairs) for specimen in asked.specimens]
                 certificate = at_all_sizes([each.certificate() for each in compared])
             except UnsupportedError as error:
                 return Certificate((), (unsupported(error.code, error.found),), circumstances=facts, seed=seed)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from types import FunctionType
 from typing import Any, Literal, final
@@ -11,14 +11,14 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from conv2attn.equality.asked import inputs_in
+from conv2attn.equality.asked import Asked, inputs_in
 from conv2attn.equality.calls import call, operators_called
 from conv2attn.equality.certificate.results import (
     ROOT,
-    WHOLE_NETWORK,
     Certificate,
     Counterexample,
     Finding,
+    Gap,
     Identified,
     Outputs,
     Rounded,
@@ -31,7 +31,6 @@ from conv2attn.equality.certificate.results import (
     unsupported_row,
 )
 from conv2attn.equality.fingerprint.embedded_ids import DESCRIBED, of_embeddings, of_numbers
-from conv2attn.equality.fingerprint.field import Progress
 from conv2attn.equality.fingerprint.one_formula import one_formula
 from conv2attn.equality.fingerprint.state import alike, network_state
 from conv2attn.equality.layers.layer_pairs import Pairs, conversions
@@ -66,33 +65,20 @@ ASSUMPTIONS = (
     "the classes of conv2attn and torch are as installed: only methods replaced on an instance are detected",
 )
 MOST_IMAGES = 2  # images of a refuted call whose formulas are traced
-MOST_SHOWN = 4  # layers for which a counterexample is constructed
 
 
 @final
 class Comparison:
     """The parts of a certificate, each computed once; see `certify`."""
 
-    def __init__(
-        self,
-        original: nn.Module,
-        network: nn.Module,
-        specimen: Specimen,
-        pairs: Pairs,
-        labels: Tensor | None,
-        input_range: float,
-        modes: Sequence[str] = (),
-        progress: Progress | None = None,
-        match: Mapping[Any, Any] | None = None,
-    ):
-        self.networks, self.specimen, self.described = (original, network), specimen, specimen.described
-        self.images, self.inputs, self.called_with = specimen.main, specimen.inputs, specimen.called_with
-        self.labels, self.input_range, self.progress = labels, input_range, progress
+    def __init__(self, asked: Asked, specimen: Specimen, pairs: Pairs):
+        self.asked, self.networks, self.specimen = asked, asked.networks, specimen
+        self.images, self.inputs, self.described = specimen.main, specimen.inputs, specimen.described
         self.difference, self.refused = pairs.difference, pairs.refused
         self.enclosed = self.enclosed_now()  # before the first call, which may fill caches by shape
-        runs: Runs = run_both(self.networks, pairs, self.inputs, self.described, modes)
+        runs: Runs = run_both(asked, specimen, pairs)
         self.packed = runs.first, runs.second.output
-        self.matching = Matching() if runs.second.failure else match_outputs(*self.packed, match)
+        self.matching = Matching() if runs.second.failure else match_outputs(*self.packed, asked.match)
         ours, theirs = (self.matching.of(output, side) for side, output in enumerate(self.packed))
         self.runs = dataclasses.replace(runs, first=ours, second=dataclasses.replace(runs.second, output=theirs))
         self.pairs = self.runs.pairs
@@ -101,25 +87,23 @@ class Comparison:
     def certificate(self) -> Certificate:
         """The certificate without its circumstances."""
         between = self.between()
-        rows, shown = list(self.rows.values()), list[Counterexample]()
+        rows = list(self.rows.values())
         if self.identified is not None and not all(row.verdict is Verdict.HOLDS for row in rows):
             rows = []  # formulas are stronger than layers paired by name
         elif self.rounded is not None:  # so are sections: a folded convolution is no wrong layer
             rows = [rounded_row(row) for row in rows]
-        else:  # only here are counterexamples constructed, which costs more than sections
-            shown = [*self.constructed, *([self.shown] if self.shown else [])]
         return Certificate(
             tuple(rows),
             tuple(between),
             self.outputs,
             ASSUMPTIONS,
-            counterexamples=tuple(shown),
+            counterexamples=(self.shown,) if self.shown else (),
             state=self.state,
             identified=self.identified,
             rounded=self.rounded,
             place=self.place,
             inputs=tuple(inputs_in(self.inputs)),
-            limits=self.engines + self.called_with + self.matching.in_words,
+            limits=self.engines + self.specimen.called_with + self.matching.in_words,
         )
 
     shown: Counterexample | None = None
@@ -142,7 +126,7 @@ class Comparison:
             return [*self.modes(), self.unmatched, self.structure]
         if found[0].verdict is Verdict.REFUTED:
             told = found[0].sentence
-            self.shown = Counterexample(WHOLE_NETWORK, self.images[0], part="outputs", told=told, index=0)
+            self.shown = Counterexample(self.images[0], told=told)
         if found[0].verdict is not Verdict.HOLDS:
             return [*self.modes(), self.structure, *found]
         same = self.structure.verdict is Verdict.HOLDS
@@ -186,7 +170,7 @@ class Comparison:
         Two equal networks may have channels or layers in different orders.
         """
         apart = any(row.verdict is not Verdict.HOLDS for row in self.rows.values())
-        return apart and not self.bare and not any(map(has_attention, self.networks))
+        return apart and not self.converted and not all(map(is_layer, self.networks))
 
     @property
     def foreign(self) -> Finding | None:
@@ -218,13 +202,13 @@ class Comparison:
         if isinstance(made, str):
             return undecided("formula", "C2A409", f"formulas are not compared: {made}")
         networks, one, sizes = made
-        found = one_formula(networks, one, progress=self.progress)
+        found = one_formula(networks, one, progress=self.asked.progress)
         if not numbers:
             found = dataclasses.replace(found, mode=f"{found.mode}{DESCRIBED}")
         again = isinstance(self.inputs, Tensor) and numbers and not found.equal and self.same and self.difference
         if again and self.exchangeable(one):
             inner = "network." if networks[0] is not self.networks[0] else ""
-            found = one_formula(networks, one, {inner + name for name in self.same}, self.progress)
+            found = one_formula(networks, one, {inner + name for name in self.same}, self.asked.progress)
         if found.equal and found.log2_chance is not None:
             self.identified = Identified(
                 found.log2_chance,
@@ -266,7 +250,7 @@ class Comparison:
         if not sections.equal:
             why = self.place.in_words() if self.place else sections.reason
             return undecided("sections", "C2A411", f"their sections are not known to be equal: {why}")
-        wrong = any(row.verdict is Verdict.REFUTED for row in self.converted_rows)
+        wrong = self.converted and any(row.verdict is Verdict.REFUTED for row in self.rows.values())
         if wrong or self.apart.refutes or self.apart.trouble:
             sentence = "all sections agree within rounding, which decides nothing here"
             return undecided("sections", "C2A411", sentence)
@@ -276,9 +260,9 @@ class Comparison:
         return holds("sections", Strength.ROUNDED)
 
     @property
-    def converted_rows(self) -> list[Row]:
-        """The rows of a conversion; none for networks that were written separately."""
-        return [*self.rows.values()] if any(map(has_attention, self.networks)) else []
+    def converted(self) -> bool:
+        """Whether one of the networks was converted; others were written apart."""
+        return any(map(has_attention, self.networks))
 
     @property
     def picked(self) -> tuple[nn.Module, nn.Module]:
@@ -346,25 +330,14 @@ class Comparison:
         return {name for name, pairs in self.pairs.items() if all(pair.same for pair in pairs)}
 
     @cached_property
-    def bare(self) -> bool:
-        """Whether both networks are single layers."""
-        return all(is_layer(network) for network in self.networks)
-
-    @cached_property
-    def compared(self) -> dict[str, Row]:
-        """The rows of all pairs of layers, by name."""
+    def rows(self) -> dict[str, Row]:
+        """All rows, by name: of pairs of layers, then of what was not compared."""
         rows = dict[str, Row]()
         for pair in self.layers:
             label = pair.first.label
             again = sum(name.partition("#")[0] == label for name in rows)
             name = f"{label}#{again + 1}" if again else label
             rows[name] = replace(pair.row(), name=name)
-        return rows
-
-    @cached_property
-    def rows(self) -> dict[str, Row]:
-        """All rows, by name: of layers, then of uncompared parts."""
-        rows = dict(self.compared)
         for name, (signature, error) in self.refused.items():
             rows[name] = unsupported_row(name, signature, error)
         return rows | {row.name: row for row in rows_of_the_rest(self.networks[1], [*rows])}
@@ -391,22 +364,14 @@ class Comparison:
         index = apart.place[0] if len(apart.place) > 1 and apart.place[0] < len(self.images) else 0
         # The image is shown alone, so its index in the batch is 0.
         place = (0, *apart.place[1:]) if index else apart.place
-        numbers = place, apart.first, apart.second, REFUTES * apart.rounding, None, apart.count
-        return Counterexample(WHOLE_NETWORK, self.images[index], *numbers, "outputs", apart.output, index=index)
-
-    @cached_property
-    def constructed(self) -> list[Counterexample]:
-        """A counterexample for each of the first refuted layers."""
-        wrong = [name for name, row in self.rows.items() if row.verdict is Verdict.REFUTED]
-        pairs = {pair.first.label: pair for pair in self.layers}
-        readable = [pairs[name] for name in wrong if name in pairs and pairs[name].readable]
-        counterexamples = (pair.counterexample(self.input_range) for pair in readable[:MOST_SHOWN])
-        return [each for each in counterexamples if each is not None and each.shows]
+        gap = Gap(apart.output, place, apart.first, apart.second, apart.count)
+        return Counterexample(self.images[index], index, gap=gap, allowed=REFUTES * apart.rounding)
 
     @cached_property
     def outputs(self) -> Outputs | None:
         """Measurements of both outputs."""
-        return compare_outputs(self.runs.first, self.runs.second.output, self.described, self.labels)
+        labels = self.asked.labels if self.specimen is self.asked.specimens[0] else None
+        return compare_outputs(self.runs.first, self.runs.second.output, self.described, labels)
 
     @property
     def overflow(self) -> str:

@@ -13,10 +13,7 @@ WITHOUT_LINES = tuple(map(str, (TORCH, PACKAGE / "files", Path(__file__).parent)
 """
 FOLLOWING = ("followed_call", "fingerprint")
 """Functions that call a network while its operators are traced: frames outside them are the caller's."""
-OURS_THAT_CALL = (
-    *(Path(__file__).parent / name for name in ("calls.py", "exchanged.py")),
-    PACKAGE / "networks" / "conversion" / "redirection.py",
-)
+OURS_THAT_CALL = (Path(__file__).parent / "calls.py", PACKAGE / "networks" / "conversion" / "redirection.py")
 
 
 def without_memory(failure: BaseException) -> bool:

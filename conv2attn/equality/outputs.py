@@ -144,27 +144,24 @@ def compare_outputs(first: Any, second: Any, described: str, labels: Tensor | No
     ours, theirs = dict(dense_parts(first)), dict(dense_parts(second))
     if list(ours) != list(theirs) or not ours:
         return None
-    differences = [largest_difference(ours[key], theirs[key]) for key in ours]
+    pairs = {where: (tensor, theirs[where]) for where, tensor in ours.items()}
+    differences = [largest_difference(*pair) for pair in pairs.values()]
     if not all(map(math.isfinite, differences)):
         return None
-    one = next(iter(ours.values()))
+    one, other = next(iter(pairs.values()))
     count = len(one) if one.ndim else 1
     largest = max(wide(tensor).abs().max().item() for tensor in ours.values())
-    gaps = gaps_between(first, second)
+    gaps = tuple(gap for where, pair in pairs.items() if (gap := widest_gap(where, *pair)))
     if len(ours) > 1 or one.ndim != 2 or one.shape[1] < 2 or not one.is_floating_point():
         return Outputs(described, count, max(differences), largest, gaps=gaps)
-    other = next(iter(theirs.values()))
     classes = one.argmax(1), other.argmax(1)
-    correct = None
-    if labels is not None:
-        right = [int((chosen == labels.to(chosen.device)).sum()) for chosen in classes]
-        correct = right[0], right[1]
+    right = [int((chosen == labels.to(chosen.device)).sum()) for chosen in classes] if labels is not None else []
     top = wide(one).topk(2, 1).values
     margin = top[:, 0] - top[:, 1]
     stable = int((margin > 2 * distance(one, other).amax(1)).sum())
     same = int((classes[0] == classes[1]).sum())
     measured = described, count, max(differences), largest
-    return Outputs(*measured, same, correct, stable, gaps)
+    return Outputs(*measured, same, (right[0], right[1]) if right else None, stable, gaps)
 
 
 def findings_returned(first: Any, second: Any) -> list[Finding]:
@@ -199,15 +196,6 @@ def plainly(value: Any) -> str:
 def in_axes(place: Sequence[int]) -> str:
     """A place in an output, with named axes."""
     return ", ".join(f"{name} {number}" for name, number in zip(axis_names(len(place)), place, strict=True))
-
-
-def gaps_between(first: Any, second: Any) -> tuple[Gap, ...]:
-    """The widest gap of each tensor in two outputs of one kind; none for tensors without a finite number."""
-    ours, theirs = dict(dense_parts(first)), dict(dense_parts(second))
-    if list(ours) != list(theirs) or any(other_kind(ours[where], theirs[where]) for where in ours):
-        return ()
-    gaps = (widest_gap(where, ours[where], theirs[where]) for where in ours if ours[where].numel())
-    return tuple(each for each in gaps if each is not None)
 
 
 def widest_gap(where: str, ours: Tensor, theirs: Tensor) -> Gap | None:

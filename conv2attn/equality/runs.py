@@ -4,7 +4,7 @@ Copies run, so the caller's networks stay unchanged. Code that compares objects 
 certificate has the premise that it does not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, final
@@ -12,18 +12,20 @@ from typing import Any, final
 from torch import Tensor, nn
 
 from conv2attn.arguments import tensors_in, without_batch
+from conv2attn.equality.asked import Asked
 from conv2attn.equality.calls import MODES, Returned, call, copied, numbers_of
 from conv2attn.equality.certificate.results import in_mode
 from conv2attn.equality.layers.layer_pairs import Pairs
 from conv2attn.equality.layers.rows import LayerPair
-from conv2attn.equality.twins.differences import difference_in_words
 from conv2attn.equality.twins.exchanged import Exchanged
+from conv2attn.equality.twins.lockstep import Lockstep
 from conv2attn.errors import UsageError
 from conv2attn.layers.theorem import STOCK
 from conv2attn.networks.copies import copy_network
-from conv2attn.networks.specimens import Inputs
+from conv2attn.networks.specimens import Inputs, Specimen
 
 WHICH = ("first", "second")
+BESIDE = ("the first network with its layers", "the second network")
 FEW = 2  # images for other modes of gradients: batch normalisation in training mode needs two
 
 
@@ -48,46 +50,75 @@ class Runs:
     gradients: tuple[str, ...] = ("no gradients",)
 
 
-def run_both(
-    networks: tuple[nn.Module, nn.Module], read: Pairs, images: Inputs, described: str, modes: Sequence[str] = ()
-) -> Runs:
+def run_both(asked: Asked, specimen: Specimen, read: Pairs) -> Runs:
     """Runs both networks without gradients, copies on a few images in other modes, and measures the layers.
 
     Args:
-        read: the pairs of layers. If both networks are the same code, the copy that runs in parallel with the second
-            represents both.
-        modes: further modes of gradients in which both run.
+        read: of the networks. Where both are the same code, the copy that is run beside the second stands for both.
     Raises:
         UsageError: the first does not run (C2A009) or takes one image without a batch (C2A007), or there is not enough
             memory (C2A202).
         UnsupportedError: a copy differs from the network (C2A106).
     """
-    twins = not read.difference
+    networks, inputs = asked.networks, specimen.inputs
     pairs = {name: [pair.unmeasured() for pair in each] for name, each in read.layers.items()}
     copies = copied(networks[0], "first"), copied(networks[1], "second")
-    check_batch(networks[0], images)
-    ours, theirs = (call(copy_network(network), images) for network in networks)
+    check_batch(networks[0], inputs)
+    ours, theirs = (call(copy_network(network), inputs) for network in networks)
     if ours.failure:
         reason_why = ours.failure.partition(": ")[2]
         takes = "Pass images that the network takes: their size with --input-size, or --inputs."
-        remedy = without_batch(images) or takes
-        raise UsageError("C2A009", f"the first network does not run on {described}: {reason_why}", remedy)
+        remedy = without_batch(inputs) or takes
+        raise UsageError("C2A009", f"the first network does not run on {specimen.described}: {reason_why}", remedy)
     same = all(pair.same for each in pairs.values() for pair in each)
     if not same:  # measured in parallel, so that the next layer reads the first's numbers
-        call(Exchanged(copy_network(networks[0]), copies[1], pairs, carrying=False), images)
-    exchanged = Exchanged(copies[0], copies[1], pairs if same else {})
-    carrying = call(exchanged, images)
-    seen = difference_in_words(carrying, theirs)
-    asked = tuple(mode for mode in MODES if mode in modes)
-    few = images[:FEW] if isinstance(images, Tensor) else images
+        call(Exchanged(copy_network(networks[0]), copies[1], pairs, carrying=False), inputs)
+    seen = difference_in_words(call(Exchanged(*copies, pairs if same else {}), inputs), theirs)
     tried, elsewhere = tuple[str, ...](), ""
-    if twins and not seen and not theirs.failure:
-        tried = asked
-        changed = ((mode, difference_in_mode(mode, networks, (exchanged, copies[1]), few)) for mode in tried)
-        seen = next((f"{in_mode(mode)}, {found}" for mode, found in changed if found), "")
-    if (seen or not twins) and not theirs.failure:
-        tried, elsewhere = asked, changes_with_modes(networks, few, asked)
+    if not theirs.failure:
+        tried = tuple(mode for mode in MODES if mode in asked.modes)
+        few = inputs[:FEW] if isinstance(inputs, Tensor) else inputs
+        if not (read.difference or seen):
+            seen = first_mode(tried, lambda mode: difference_beside(mode, networks, few))
+        if read.difference or seen:
+            elsewhere = first_mode(tried, lambda mode: change_with_mode(mode, networks, few))
     return Runs(pairs, numbers_of(ours).output, numbers_of(theirs), seen, elsewhere, ("no gradients", *tried))
+
+
+def difference_in_words(
+    first: Returned,
+    second: Returned,
+    names: tuple[str, str] = ("the first network with its layers", "the second network"),
+) -> str:
+    """The first difference that code can see between what two networks return, and leave in their inputs, in words;
+    empty if there is none."""
+    if first.failure or second.failure:
+        if first.failure == second.failure:
+            return ""
+        ours, theirs = (f"raises {each.failure}" if each.failure else "runs" for each in (first, second))
+        return f"{names[1]} {theirs}, and {names[0]} {ours}"
+    results = ({"output": each.output, "input": each.image} for each in (first, second))
+    return Lockstep(*results).difference
+
+
+def first_mode(modes: Sequence[str], difference: Callable[[str], str]) -> str:
+    """The first difference in one of the modes of gradients, in words; empty if there is none."""
+    return next((f"{in_mode(mode)}, {found}" for mode in modes if (found := difference(mode))), "")
+
+
+def difference_beside(mode: str, networks: tuple[nn.Module, nn.Module], images: Inputs) -> str:
+    """The difference that code sees in a mode of gradients, in words; new copies run, as a call may change a copy."""
+    first, second = map(copy_network, networks)
+    return difference_in_words(call(Exchanged(first, second, {}), images, mode=mode), call(second, images, mode=mode))
+
+
+def change_with_mode(mode: str, networks: tuple[nn.Module, nn.Module], images: Inputs) -> str:
+    """How one of the networks returns other numbers in a mode than without gradients, in words."""
+    for which, network in zip(WHICH, networks, strict=True):
+        plain, there = (numbers_of(call(copy_network(network), images, mode=each)) for each in ("no gradients", mode))
+        if found := difference_in_words(plain, there, ("without gradients it", f"the {which} network")):
+            return f"the {which} returns something else than without: {found}"
+    return ""
 
 
 def check_batch(network: nn.Module, inputs: Inputs) -> None:
@@ -112,25 +143,3 @@ def check_batch(network: nn.Module, inputs: Inputs) -> None:
     if images.ndim in axes[:1]:
         sides = "x".join(map(str, images.shape))
         raise UsageError("C2A007", f"images of {sides} are one image without a batch", "Pass images[None].")
-
-
-def difference_in_mode(
-    mode: str, networks: tuple[nn.Module, nn.Module], called: tuple["Exchanged", nn.Module], images: Inputs
-) -> str:
-    """The difference visible to code in a mode of gradients; new copies run if those called before differ."""
-    if not difference_in_words(call(called[0], images, mode=mode), call(called[1], images, mode=mode)):
-        return ""
-    second = copy_network(networks[1])
-    first = Exchanged(copy_network(networks[0]), second, {})
-    return difference_in_words(call(first, images, mode=mode), call(second, images, mode=mode))
-
-
-def changes_with_modes(networks: Sequence[nn.Module], images: Inputs, modes: Sequence[str]) -> str:
-    """How a network's numbers differ between one of the modes and no gradients, in words."""
-    for which, network in zip(WHICH, networks, strict=True) if modes else ():
-        plain = numbers_of(call(copy_network(network), images))
-        for mode in modes:
-            there = numbers_of(call(copy_network(network), images, mode=mode))
-            if found := difference_in_words(plain, there, ("without gradients it", f"the {which} network")):
-                return f"{in_mode(mode)}, the {which} returns something else than without: {found}"
-    return ""

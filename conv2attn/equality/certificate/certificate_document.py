@@ -101,7 +101,7 @@ def findings(certificate: Certificate, verbose: bool = False) -> list[str]:
     if by_calls(certificate) and not verbose:  # then nothing undecided matters
         between = [each for each in between if each.verdict is Verdict.REFUTED]
     lines += [f"{each.code} {each.sentence}".strip() for each in between]
-    return [*lines, *(f"{each.layer}: {each.in_words()}" for each in certificate.counterexamples)]
+    return [*lines, *(f"(network): {each.in_words()}" for each in certificate.counterexamples)]
 
 
 def repeating(certificate: Certificate) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ def repeating(certificate: Certificate) -> tuple[str, ...]:
 
 def closing_notes(certificate: Certificate, verbose: bool = False) -> list[str]:
     """The worst row, measured outputs and assumptions; if `verbose`, in full and with the arithmetic."""
-    lines = between_in_words(certificate, verbose)
+    lines = [] if is_checked(certificate) else ["nothing was checked"]
     if not verbose and (worst := worst_of(certificate)):
         lines.append(worst)
     if certificate.outputs:
@@ -146,26 +146,10 @@ def worst_of(certificate: Certificate) -> str:
     return f"widest layer: {worst.name}, error measured {show(worst.max_error)}, at most {show(worst.bound)}{within}"
 
 
-def between_in_words(certificate: Certificate, verbose: bool) -> list[str]:
-    """States that nothing was checked; if `verbose`, how the networks are known to be equal between the layers."""
-    verdicts = {each.part: each.verdict for each in certificate.between}
-    if (certificate.rows and not certificate.counted) or not verdicts.keys() & {
-        "structure",
-        "formula",
-        "sections",
-        "numbers",
-    }:
-        return ["nothing was checked"]
-    if not verbose:
-        return []
-    where = "between the convolutions " if certificate.rows else ""
-    if verdicts.get("structure") is Verdict.HOLDS:
-        return [f"{where}both networks are the same code, and equal bit for bit where they ran"]
-    if verdicts.get("sections") is Verdict.HOLDS:
-        return ["every section of the second network agrees with one of the first within rounding"]
-    if verdicts.get("formula") is Verdict.HOLDS and all(each.verdict is Verdict.HOLDS for each in certificate.between):
-        return ["both networks are one formula over a finite ring"]
-    return []
+def is_checked(certificate: Certificate) -> bool:
+    """Whether anything was: a layer, or what stands between layers."""
+    parts = {each.part for each in certificate.between} & {"structure", "formula", "sections", "numbers"}
+    return bool(parts and (certificate.counted or not certificate.rows))
 
 
 def outputs_in_words(outputs: Outputs) -> list[str]:

@@ -8,6 +8,7 @@ from importlib import metadata
 import torch
 from torch import Tensor, nn
 
+from conv2attn.equality.asked import Asked
 from conv2attn.equality.layers.bases import gradual_underflow
 from conv2attn.layers.attention import ENGINES
 from conv2attn.layers.attention.hardness import FORMAT_NAMES
@@ -19,12 +20,10 @@ from conv2attn.theory.bounds import worst
 version = cache(metadata.version)  # which reads a file each time
 
 
-def circumstances_of(
-    original: nn.Module, network: nn.Module, images: Tensor, further: Iterable[tuple[str, str]]
-) -> dict[str, str]:
+def circumstances_of(asked: Asked, further: Iterable[tuple[str, str]]) -> dict[str, str]:
     """The circumstances of a certificate by name: the machine's, `further` ones, and assumptions of reading."""
-    facts = {**machine(original, images), **dict(further)}
-    first, second = assumed_of(original), assumed_of(network)
+    facts = {**machine(asked.networks[0], asked.specimens[0].main), **dict(further)}
+    first, second = map(assumed_of, asked.networks)
     parts = [f"the {which} network is {each}" for which, each in (("first", first), ("second", second)) if each]
     if parts:
         facts["read as"] = first if first == second else f"of which {' and '.join(parts)}"

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from conv2attn.arguments import first_weight
 from conv2attn.equality.calls import call
 from conv2attn.equality.certificate.results import ROOT, SAME_FORMULA, Certificate, in_words
-from conv2attn.equality.certificate.stored_certificates import MACHINE, Objection, compare_documents
+from conv2attn.equality.certificate.stored_certificates import MACHINE, compare_documents
 from conv2attn.equality.fingerprint import Identification
 from conv2attn.equality.fingerprint.one_formula import one_formula
 from conv2attn.equality.outputs import Picked, judge_outputs, match_outputs
@@ -110,9 +110,9 @@ def recheck_certificate(
     every = list(compare_documents(stored, fresh, here=here))
     identifications = identified_again(networks, anew) if anew and anew.rounded is None else []
     if told := told_apart(identifications):
-        every.append(Objection(f"that both are one formula: {told}", sure=False))
+        every.append((f"that both are one formula: {told}", False))
         identifications = []
-    wrong, unknown = (tuple(each.sentence for each in every if each.sure is sure) for sure in (True, False))
+    wrong, unknown = (tuple(sentence for sentence, sure in every if sure is which) for which in (True, False))
     if not identifications:
         return Recheck(path, body["verdict"], wrong, unknown)
     chance = max(each.log2_chance for each in identifications if each.log2_chance is not None)
@@ -145,11 +145,6 @@ def shown_again(networks: tuple[nn.Module, nn.Module], images: Tensor) -> str:
     return f"on the kept input they differ by {apart.size:.2g}, and rounding explains {apart.rounding:.2g} there"
 
 
-def decided_by_formulas(name: str, strength: Strength | None) -> bool:
-    """Whether a fingerprint decides about a layer: not if a bound does, nor for functions with arbitrary weights."""
-    return strength is not Strength.BOUNDED and ":" not in name
-
-
 def with_stored_chance(anew: Certificate, body: Mapping[str, Any]) -> Certificate:
     """The certificate with the stored error probability, if newly drawn primes explain the difference."""
     known = body.get("identified")
@@ -175,7 +170,7 @@ def identified_again(networks: tuple[nn.Module, nn.Module], anew: Certificate) -
         return [
             Identification(True, size, log2_chance=f.log2_chance, mode=f.mode) for f in formulas for size in f.sizes
         ]
-    apart = {row.name for row in anew.rows if not decided_by_formulas(row.name, row.strength)}
+    apart = [row.name for row in anew.rows if row.strength is Strength.BOUNDED or ":" in row.name]
     names = {name.partition(":")[0].removeprefix(ROOT) for name in apart}
     return [identified_at(size, networks, names) for size in anew.state.sizes]
 

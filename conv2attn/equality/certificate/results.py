@@ -1,6 +1,5 @@
 """A certificate as one value; its JSON document and schema follow from these types."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, final
 
@@ -21,9 +20,8 @@ SAME_FORMULA = "both networks are one formula in real arithmetic, for all finite
 SAME_MAP_RUN = "the layers are the same maps, and the networks are equal bit for bit on the inputs that were run,"
 MOVED = "the first"  # the circumstance that says how the input was moved
 ROOT = "(root)"  # the label of a network that is itself a layer
-WHOLE_NETWORK = "(network)"  # in place of a layer's name
-GRID = {0: (), 1: ("position",), 2: ("row", "column"), 3: ("plane", "row", "column")}
-OUTPUT = {2: ("class",), **{axes + 2: ("channel", *GRID[axes]) for axes in (1, 2, 3)}}
+OUTPUT = {2: ("class",), 3: ("channel", "position"), 4: ("channel", "row", "column")}
+OUTPUT[5] = ("channel", "plane", "row", "column")
 
 
 PartName = Literal[
@@ -101,8 +99,8 @@ class Licences(Part, frozen=True):
 class Row(Part, frozen=True):
     """One layer. `max_error` was measured on inputs up to `input_range`; `bound` holds for the whole range.
 
-    `findings` are those of its parts; the worst decides. `memory_saved` counts the bytes of the dense attention of one
-    image. `leak` is the largest off-target mass of a head. A `skipped` row was left out on request and does not count.
+    `findings` are those of its parts; the worst decides. `leak` is the largest off-target mass of a head. A `skipped`
+    row was left out on request and does not count.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("strength", "verdict")
@@ -111,10 +109,7 @@ class Row(Part, frozen=True):
     findings: tuple[Finding, ...]
     grid: tuple[int, ...] | None = None
     heads: int | None = None
-    d_head: int | None = None
     alpha: Number | None = None
-    parameters: int | None = None
-    memory_saved: int | None = None
     leak: Number | None = None
     input_range: Number | None = None
     max_error: Number | None = None
@@ -185,74 +180,28 @@ class Outputs(Part, frozen=True):
 
 @final
 class Counterexample(Part, frozen=True, eq=False):
-    """An input on which two layers, or both networks, differ at `place`, and the difference.
+    """An image on which both networks differ: in the kind of their outputs (`told`), or in number, most at the `gap`.
 
-    For a layer (`part` is empty) the place is an output channel and the coordinates of a query, and the input an image
-    without a batch. For the networks, `part` says what differs: the kind of outputs (`told`) or their numbers; `index`
-    is the number of the image among those passed.
-
-    `allowed` is the difference that rounding explains there; None if unknown. `exact` is the difference in exact
-    arithmetic, if it is known and the computed one does not exceed `allowed`. `count` numbers differ by more than
-    `allowed`. The input itself is saved separately.
+    `index` is the number of the image among those given; it is shown alone. `allowed` is the difference from which two
+    numbers there refute; the gap counts those that differ by more. The image itself is saved apart.
     """
 
-    layer: str
     image: Tensor
-    place: tuple[int, ...] = ()
-    original: Number = math.nan
-    converted: Number = math.nan
-    allowed: Number | None = None
-    exact: Number | None = None
-    count: int = 0
-    part: Literal["", "outputs"] = ""
-    output: str = ""
+    index: int = 0
     told: str = ""
-    index: int | None = None
-    derived: ClassVar[tuple[str, ...]] = ("axes",)
-
-    @property
-    def axes(self) -> dict[str, int]:
-        """The place, its axes named."""
-        if self.output:  # one image, whose index is irrelevant
-            return dict(list(zip(axis_names(len(self.place)), self.place, strict=True))[1:])
-        names = ("output channel", *GRID.get(len(self.place) - 1, ())) if self.place else ()
-        return dict(zip(names, self.place, strict=False))
-
-    @property
-    def difference(self) -> float:
-        """|converted - original| there; infinite if only the converted is not finite, NaN if the original is not."""
-        off = abs(self.converted - self.original)
-        return math.inf if off != off and abs(self.original) < math.inf else off
-
-    @property
-    def exceeds(self) -> bool:
-        """Whether the computed difference exceeds what rounding explains."""
-        return self.allowed is not None and self.difference > self.allowed
-
-    @property
-    def shows(self) -> bool:
-        """Whether it refutes: by the computed numbers, by the exact ones, or by a difference in kind."""
-        return self.exceeds or bool(self.exact) or bool(self.told)
-
-    @property
-    def where(self) -> str:
-        """The place, its axes named."""
-        return ", ".join(filter(None, [self.output, *(f"{name} {number}" for name, number in self.axes.items())]))
-
-    @property
-    def fact(self) -> str:
-        """The difference in words."""
-        many = f" ({counted(self.count, 'number')} off)" if self.count else ""
-        numbers = f"{self.where} is {self.converted:.9g}, not {self.original:.9g}{many}" if self.where else ""
-        return "; ".join(filter(None, [self.told, numbers]))
+    gap: Gap | None = None
+    allowed: Number | None = None
 
     def in_words(self) -> str:
         """The counterexample in a sentence."""
-        sides = "x".join(map(str, self.image.shape[0 if self.part else 1 :]))
+        sides, fact = "x".join(map(str, self.image.shape)), self.told
+        if self.gap is not None:
+            _, *axes = self.gap.axes.items()  # without that of the image, whose number says nothing
+            where = ", ".join([self.gap.output, *(f"{name} {number}" for name, number in axes)])
+            many = f" ({counted(self.gap.count, 'number')} off)" if self.gap.count else ""
+            fact = f"{where} is {self.gap.converted:.9g}, not {self.gap.original:.9g}{many}"
         largest = self.image.abs().max().item() if self.image.numel() else 0.0
-        which = "" if self.index is None else f" (image {self.index})"
-        exactly = "" if self.exceeds or not self.exact else f", and in exact arithmetic off by {self.exact:.3g}"
-        return f"an input {sides} within +-{largest:g}{which} shows it: {self.fact}{exactly}"
+        return f"an input {sides} within +-{largest:g} (image {self.index}) shows it: {fact}"
 
 
 @final
@@ -423,8 +372,7 @@ class Certificate(Result, frozen=True, eq=False):
     @property
     def input_shown(self) -> Tensor | None:
         """An image (channels, *sides) on which the networks differ, if there is one."""
-        images = (each.image for each in self.counterexamples if each.part or each.layer == ROOT)
-        return next(images, None)
+        return next((each.image for each in self.counterexamples), None)
 
     def __bool__(self) -> bool:
         """Whether it holds; an undecided certificate is false."""

@@ -1,11 +1,12 @@
 """The certificates of two networks at several sizes, as one."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
-from conv2attn.equality.certificate.results import Certificate, Identified, Row, in_words
+from conv2attn.equality.certificate.results import Certificate, Row, in_words
 from conv2attn.verdicts import Strength, weakest_strength, worst_verdict
 
 
@@ -27,17 +28,18 @@ def at_all_sizes(certificates: Sequence[Certificate]) -> Certificate:
     sizes = tuple(dict.fromkeys(size for each in states for size in each.sizes))
     tried = tuple(mode for mode in first.state.gradients if all(mode in each.gradients for each in states))
     formulas = [each.identified for each in certificates if each.identified is not None]
-    identified = all_identified(formulas) if formulas else None
+    # Where formulas hold at each size, the chance of an error anywhere is at most the sum of the chances.
+    chance = float(np.logaddexp2.reduce([each.log2_chance for each in formulas])) if formulas else 0.0
+    identified = at_sizes(formulas, max(formulas, key=lambda each: each.log2_chance, default=None))
     rounded = [each.rounded for each in certificates if each.rounded is not None]
-    sampled = tuple(size for each in rounded for size in each.sizes)
     return replace(
         first,
         rows=tuple(worst_rows(certificates)),
         between=tuple(between),
         counterexamples=tuple(shown for each in certificates for shown in each.counterexamples),
         state=replace(first.state, sizes=sizes, gradients=tried),
-        identified=identified,
-        rounded=replace(max(rounded, key=lambda each: each.units), sizes=sampled) if rounded else None,
+        identified=identified and replace(identified, log2_chance=chance),
+        rounded=at_sizes(rounded, max(rounded, key=lambda each: each.units, default=None)),
         inputs=tuple(each for one in certificates for each in one.inputs),
         place=next((each.place for each in certificates if each.place is not None), None),
         limits="".join(dict.fromkeys(each.limits for each in certificates)),
@@ -56,14 +58,6 @@ def worst_rows(certificates: Iterable[Certificate]) -> Iterable[Row]:
         yield next((row for row in worst if row.strength is strength), worst[0])
 
 
-def all_identified(every: Sequence[Identified]) -> Identified:
-    """Formulas at several sizes as one finding: the sum of the error probabilities, and the largest of each count."""
-    return replace(
-        every[0],
-        log2_chance=float(np.logaddexp2.reduce([each.log2_chance for each in every])),
-        values=max(each.values for each in every),
-        degree=max(each.degree for each in every),
-        height=max(each.height for each in every),
-        primes=min(each.primes for each in every),
-        sizes=tuple(size for each in every for size in each.sizes),
-    )
+def at_sizes(parts: Sequence[Any], worst: Any) -> Any:
+    """The worst of some findings, with the sizes of all of them; None if there is none."""
+    return worst and replace(worst, sizes=tuple(size for each in parts for size in each.sizes))

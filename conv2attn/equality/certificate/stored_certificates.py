@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.verdicts import Verdict
@@ -62,35 +61,38 @@ def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-@final
-@dataclass(frozen=True)
-class Objection:
-    """One sentence against a certificate; unless `sure`, it only leaves the certificate undecided."""
-
-    sentence: str
-    sure: bool = True
-
-
-def compare_documents(stored: Any, anew: Any, path: str = "", *, here: bool = False) -> Iterator[Objection]:
-    """The fields in which two documents differ; not sure for fields that measurements or another machine may change.
+def compare_documents(stored: Any, anew: Any, *, here: bool = False) -> Iterator[tuple[str, bool]]:
+    """A sentence on each field that differs between two documents, and whether that is sure: not where measurements or
+    another machine may change it.
 
     Args:
         here: whether both are from equal machines and versions: then a bound depends on the networks alone.
     """
-    if isinstance(stored, dict) and isinstance(anew, dict):
-        for key in dict.fromkeys((*anew, *stored)):
-            inner = f"{path}.{json.dumps(key)[1:-1]}".removeprefix(".")
-            yield from compare_documents(stored.get(key, ...), anew.get(key, ...), inner, here=here)
-    elif isinstance(stored, list) and isinstance(anew, list) and len(stored) == len(anew):
-        for place, pair in enumerate(zip(stored, anew, strict=True)):
-            yield from compare_documents(*pair, f"{path}[{place}]", here=here)
-    elif type(stored) is not type(anew) or stored != anew:
-        before, after = (
-            ("missing" if each is ... else json.dumps(each, default=str))[:CHARACTERS_SHOWN] for each in (stored, anew)
-        )
+    before, after = dict(fields_of(stored)), dict(fields_of(anew))
+    for path in {**after, **before}:
+        values = [each.get(path, ...) for each in (before, after)]
+        if type(values[0]) is type(values[1]) and values[0] == values[1]:
+            continue
+        words = ["missing" if each is ... else json.dumps(each, default=str)[:CHARACTERS_SHOWN] for each in values]
         measured = any(each.partition("[")[0] in MEASURED for each in path.split("."))
-        sure = not measured or (here and path.endswith(".bound"))
-        yield Objection(f"{path} is {before}, and {after} when derived anew", sure=sure)
+        yield (
+            f"{path} is {words[0]}, and {words[1]} when derived anew",
+            not measured or (here and path.endswith(".bound")),
+        )
+
+
+def fields_of(document: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The fields of a document by their paths; of a list its length, of a mapping that it is one."""
+    if isinstance(document, dict):
+        yield path, {}
+        for key, value in document.items():
+            yield from fields_of(value, f"{path}.{json.dumps(key)[1:-1]}".removeprefix("."))
+    elif isinstance(document, list):
+        yield path, [len(document)]
+        for place, value in enumerate(document):
+            yield from fields_of(value, f"{path}[{place}]")
+    else:
+        yield path, document
 
 
 def is_regular(path: str, *, folder: bool = False) -> bool:

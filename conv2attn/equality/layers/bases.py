@@ -10,6 +10,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from conv2attn.equality.layers.exact_sums import differences_of_sums
 from conv2attn.equality.twins.monkeypatches import monkeypatch_of
 from conv2attn.errors import AlphaError, UnsupportedError
 from conv2attn.layers.attention import ENGINES, MultiHeadSelfAttention
@@ -184,18 +185,17 @@ class Pair:
     @cached_property
     def magnitudes(self) -> tuple[Tensor, Tensor]:
         """For each layer and output channel, the sum of |W_out| |W_val| over terms and input channels."""
-        first = magnitudes(self.original)
-        return first, first if self.same_taps else magnitudes(self.converted)
+        return magnitudes(self.original), magnitudes(self.converted)
 
     @cached_property
-    def same_taps(self) -> bool:
-        """Whether both store the same taps at the same starts, so no sum of taps is needed."""
-        original, converted = self.original, self.converted
-        if original.starts != converted.starts or original.weights.groups != converted.weights.groups:
-            return False
-        ours, theirs = stored_taps(original), stored_taps(converted)
-        plain = ours is not None and len(set(original.starts)) == len(original.starts)
-        return plain and theirs is not None and torch.equal(ours, theirs)  # type: ignore[arg-type]
+    def places(self) -> tuple[Offset, ...]:
+        """All starts of both layers."""
+        return tuple(dict.fromkeys((*self.original.starts, *self.converted.starts)))
+
+    @cached_property
+    def gaps(self) -> Tensor:
+        """The differences of the sums of their taps at each of the `places`; see `differences_of_sums`."""
+        return differences_of_sums(self.original, self.converted, self.places)
 
 
 def engines_of(layer: nn.Module | None) -> tuple[str, ...]:
@@ -210,7 +210,7 @@ def engines_of(layer: nn.Module | None) -> tuple[str, ...]:
 def comparable_basis(layer: Any, weights: Weights | None = None) -> Basis:
     """The current basis of a convolution or a position-only attention, with `weights` instead of its own if passed.
 
-    A factor that is an identity is left out, and the centres of the heads are those that the scores are computed from.
+    The centres of the heads are those that the scores are computed from.
     Heads with full covariances that are one-hot as computed are shifts.
 
     Raises:
@@ -225,7 +225,7 @@ def comparable_basis(layer: Any, weights: Weights | None = None) -> Basis:
 @comparable_basis.register
 def _(convolution: Convolution, weights: Weights | None = None) -> Basis:
     basis = as_basis(convolution)
-    return Basis(basis.operators, without_identities(basis.weights), basis.padding, basis.sites)
+    return Basis(basis.operators, detached(basis.weights), basis.padding, basis.sites)
 
 
 @comparable_basis.register
@@ -264,7 +264,7 @@ def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Basis:
             f"{layer.name}: there are {heads.heads} centres, and not as many heads",
             "Make the encoding again with one centre for each head.",
         )
-    basis = Basis(operators, without_identities(used), layer.image_padding, layer.sites)
+    basis = Basis(operators, detached(used), layer.image_padding, layer.sites)
     hard = covariant and not not_one_hot(operators, basis)
     return replace(basis, operators=Shift(offsets(operators))) if hard else basis
 
@@ -301,27 +301,10 @@ def _(heads: GeneralisedSoftmax, dtype: torch.dtype) -> Positions:
     return GeneralisedSoftmax(heads.center.detach().to(dtype), heads.root.detach().to(dtype))
 
 
-def without_identities(weights: Weights) -> Weights:
-    """The same channel matrices, detached, as one factor if the other is an identity, so that no sum is formed."""
+def detached(weights: Weights) -> Weights:
+    """The same channel matrices, without what gradients need."""
     value, output, bias = (None if w is None else w.detach() for w in (weights.value, weights.output, weights.bias))
-    taps = None if value is None or output is None else taps_beside_identity(value, output, weights.groups)
-    return Weights(value, output, bias, weights.groups) if taps is None else Weights(None, taps, bias, weights.groups)
-
-
-def taps_beside_identity(value: Tensor, output: Tensor, groups: int) -> Tensor | None:
-    """`W_val W_out` of each head if one factor is an identity, with or without zero padding; otherwise None."""
-    width, d_in, d_out = value.shape[1] // groups, value.shape[2], output.shape[1] // groups
-    if width >= d_in and torch.equal(value, torch.eye(width, d_in).repeat(len(value), groups, 1).to(value)):
-        return output[:, :, :d_in]
-    if width >= d_out and torch.equal(output, torch.eye(d_out, width).repeat(len(output), groups, 1).to(output)):
-        return value.unflatten(1, (groups, -1))[:, :, :d_out].flatten(1, 2)
-    return None
-
-
-def stored_taps(basis: Basis) -> Tensor | None:
-    """`W_val W_out` of each term, (terms, d_out, d_in / groups), if that needs no product; otherwise None."""
-    weights = basis.weights
-    return weights.taps() if weights.value is None or weights.output is None else None
+    return Weights(value, output, bias, weights.groups)
 
 
 def format_of_weights(basis: Basis) -> str:

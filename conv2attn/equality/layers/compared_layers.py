@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, final
 
 import torch
@@ -38,13 +37,8 @@ class Layer:
         """The name in reports."""
         return self.name or "(root)"
 
-    @cached_property
-    def softened(self) -> nn.Module | None:
-        """The module; for attention, a copy with the same parameters whose quadratic heads are softmaxes."""
-        return softened_module(self.module)
 
-
-def softened_module(layer: nn.Module | None) -> nn.Module | None:
+def softened_module(layer: nn.Module) -> nn.Module:
     """The layer; for attention, a copy with the same parameters whose quadratic heads are softmaxes."""
     if not isinstance(layer, MultiHeadSelfAttention):
         return layer

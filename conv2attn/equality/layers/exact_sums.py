@@ -1,35 +1,38 @@
-"""Exact sums of the taps that start at one pixel.
+"""Sums of taps that start at one pixel, as the real numbers that they are."""
 
-If no sum or product is formed, floats are compared; otherwise integers.
-"""
-
+import math
 from collections.abc import Hashable, Sequence
 from fractions import Fraction
 
 import torch
 from torch import Tensor
 
-from conv2attn.equality.layers.bases import (
-    stored_taps,
-)
 from conv2attn.theory.basis import Basis, Offset, Weights
 from conv2attn.theory.bounds.dyadic import integer_matrix
 
 Keys = Sequence[Hashable]  # one hashable key per term: terms of equal keys are added up
 
 
+def stored_taps(weights: Weights) -> Tensor | None:
+    """`W_val W_out` of each term where this takes no product, (terms, d_out, d_in / groups); else None."""
+    return weights.taps().cpu() if weights.value is None or weights.output is None else None
+
+
 def starts_in_use(basis: Basis) -> set[Offset]:
     """The starts of terms that are not zero."""
-    taps = stored_taps(basis)
+    taps = stored_taps(basis.weights)
     factor = basis.weights.output if taps is None else taps
     assert factor is not None
     return {start for start, used in zip(basis.starts, (factor.abs().sum((1, 2)) > 0).tolist(), strict=True) if used}
 
 
-def different_sums(original: Basis, converted: Basis, places: Keys, keys: tuple[Keys, Keys] | None = None) -> Tensor:
-    """The entries whose taps have different exact sums: bool (places, d_out, d_in / groups).
+def differences_of_sums(
+    original: Basis, converted: Basis, places: Keys, keys: tuple[Keys, Keys] | None = None
+) -> Tensor:  # (places, d_out, d_in / groups)
+    """converted - original: the differences of sums of taps, in float64; 0 only where both are the same real number.
 
-    If no sum or product is formed, floats are compared; otherwise integers.
+    Each is the exact difference, rounded once. Where no sum and no product is formed, floats are subtracted from
+    floats; otherwise their integers from integers.
 
     Args:
         places: the keys to compare at.
@@ -39,23 +42,36 @@ def different_sums(original: Basis, converted: Basis, places: Keys, keys: tuple[
     weights = original.weights, converted.weights
     if original.weights.groups != converted.weights.groups:
         weights = block_diagonal(original.weights), block_diagonal(converted.weights)
-    stored = [w.taps().cpu() if w.value is None or w.output is None else None for w in weights]
-    # The usual case: each place has one tap in both, so all floats are compared at once.
-    if stored[0] is not None and stored[1] is not None and tuple(keys[0]) == tuple(keys[1]) == tuple(places):
-        return ~(stored[0] == stored[1])
-    wrong = list[Tensor]()
+    stored = [None if (taps := stored_taps(each)) is None else taps.double() for each in weights]
+    terms_at = [terms_by_key(each) for each in keys]
+    gaps = list[Tensor]()
     for place in places:
-        terms = [[term for term, key in enumerate(each) if key == place] for each in keys]
+        terms = [each.get(place, []) for each in terms_at]
         single = [None if taps is None else only(taps, at) for taps, at in zip(stored, terms, strict=True)]
+        # The usual case: one tap in both. With gradual underflow a difference of floats is 0 only where they are equal.
         if single[0] is not None and single[1] is not None:
-            wrong.append(~(single[0] == single[1]))
+            gaps.append(single[1] - single[0])
             continue
-        # A sum of products in floats would round. So both sides form one product of integer matrices, which is zero if
-        # they are equal:  [outputs | -other outputs] [values ; other values].
-        outputs, values = zip(*(in_a_row(*each) for each in zip(weights, terms, strict=True)), strict=True)
-        left, right = torch.cat([outputs[0], -outputs[1]], 2), torch.cat(values, 1)
-        wrong.append(torch.cat([differing(*pair) for pair in zip(left, right, strict=True)]))
-    return torch.stack(wrong)
+        # A sum of products in floats would round. So both sides go into one product of whole numbers, which is zero
+        # where they are equal:  [other outputs | -outputs] [other values ; values].
+        (outputs, values), (others, other_values) = (in_a_row(*each) for each in zip(weights, terms, strict=True))
+        left, right = torch.cat([others, -outputs], 2), torch.cat([other_values, values], 1)
+        gaps.append(torch.cat([exact_product(*pair) for pair in zip(left, right, strict=True)]))
+    return torch.stack(gaps)
+
+
+def terms_by_key(keys: Keys) -> dict[Hashable, list[int]]:
+    """The terms of each key."""
+    terms = dict[Hashable, list[int]]()
+    for term, key in enumerate(keys):
+        terms.setdefault(key, []).append(term)
+    return terms
+
+
+def sum_at(basis: Basis, place: Offset, out: int, inp: int) -> float:
+    """One number of the sum of taps at a start, up to rounding; `inp` counts the input channels of all groups."""
+    terms = terms_by_key(basis.starts)[place]
+    return torch.block_diag(*torch.bmm(*in_a_row(basis.weights, terms)))[out, inp].item()
 
 
 def only(taps: Tensor, terms: list[int]) -> Tensor | None:
@@ -83,55 +99,19 @@ def both_factors(weights: Weights) -> tuple[Tensor, Tensor]:
     return identity if output is None else output, identity if value is None else value
 
 
-def differing(left: Tensor, right: Tensor) -> Tensor:
-    """The non-zero entries of a product of two float matrices, decided in integers."""
-    (first, _), (second, _) = (integer_matrix(side.numpy()) for side in (left, right))
-    return torch.tensor([bool(entry) for entry in (first * second).entries()], device="cpu").reshape(
-        len(left), right.shape[1]
-    )
+def exact_product(left: Tensor, right: Tensor) -> Tensor:
+    """A product of two matrices of floats, each entry rounded once from the exact one; 0 only where that is 0."""
+    (first, bits), (second, more) = (integer_matrix(side.numpy()) for side in (left, right))
+    entries = (nearest_float(int(entry), bits + more) if entry else 0.0 for entry in (first * second).entries())
+    return torch.tensor([*entries], dtype=torch.float64, device="cpu").reshape(len(left), right.shape[1])
 
 
-def is_plain(basis: Basis) -> bool:
-    """Whether each start has one term and each tap is stored, so that no sum of taps is rounded."""
-    return stored_taps(basis) is not None and len(set(basis.starts)) == len(basis.starts)
-
-
-def summed(basis: Basis, places: Sequence[Offset]) -> Tensor:
-    """The sum of taps at each start in float64, (places, d_out, d_in); rounded if a sum is formed."""
-    taps = torch.bmm(*both_factors(block_diagonal(basis.weights)))
-    number = {place: at for at, place in enumerate(places)}
-    index = torch.tensor([number[start] for start in basis.starts], device=taps.device)
-    return torch.zeros(len(places), *taps.shape[1:], dtype=torch.float64, device=taps.device).index_add_(0, index, taps)
-
-
-def entry(basis: Basis, place: Offset, out: int, inp: int) -> Fraction:
-    """One number of the sum of taps at a start, exactly; `inp` counts the input channels of all groups."""
-    terms = (term for term, start in enumerate(basis.starts) if start == place)
-    return sum((exact_row(basis.weights, term, out)[inp] for term in terms), Fraction(0))
-
-
-def exact_row(weights: Weights, term: int, out: int) -> list[Fraction]:
-    """The row of `W_val W_out` of one term for an output channel, exactly, over the input channels of all groups."""
-    value, output = weights.value, weights.output
-    group, fan_in = out // (weights.d_out // weights.groups), weights.d_in // weights.groups
-    if value is None or output is None:
-        numbers = [Fraction(x) for x in weights.taps()[term, out].tolist()]
-    else:
-        width, factors = output.shape[2], [Fraction(x) for x in output[term, out].tolist()]
-        columns = value[term, group * width : (group + 1) * width].T.tolist()
-        pairs = ([(a, b) for a, b in zip(factors, column, strict=True) if a and b] for column in columns)
-        numbers = [sum((a * Fraction(b) for a, b in each), Fraction(0)) for each in pairs]
-    row = [Fraction(0)] * weights.d_in
-    row[group * fan_in : (group + 1) * fan_in] = numbers
-    return row
-
-
-def nearest_float(number: Fraction) -> float:
-    """The number as a float, infinite beyond the largest."""
+def nearest_float(number: int, bits: int) -> float:
+    """`number / 2^bits` as a float, infinite beyond the largest; not 0 where the number is not."""
     try:
-        return float(number)
+        return float(Fraction(number) / Fraction(2) ** bits) or math.copysign(math.ulp(0.0), number)
     except OverflowError:
-        return torch.inf if number > 0 else -torch.inf
+        return math.copysign(math.inf, number)
 
 
 def block_diagonal(weights: Weights) -> Weights:

@@ -14,7 +14,7 @@ from conv2attn.equality.layers.bases import (
     heads_of,
     working_heads,
 )
-from conv2attn.equality.layers.exact_sums import Keys, different_sums
+from conv2attn.equality.layers.exact_sums import Keys, differences_of_sums
 from conv2attn.layers.attention import ENGINES
 from conv2attn.layers.attention.measured_arithmetic import arithmetics
 from conv2attn.layers.attention.probes import exponential_underflows
@@ -36,7 +36,7 @@ def attend_alike(original: Basis, converted: Basis) -> bool:
     ours, theirs = scores_of(original), scores_of(converted)
     return (
         bool(ours or theirs)
-        and not different_sums(original, converted, tuple(dict.fromkeys((*ours, *theirs))), (ours, theirs)).any()
+        and not differences_of_sums(original, converted, tuple(dict.fromkeys((*ours, *theirs))), (ours, theirs)).any()
     )
 
 

@@ -5,20 +5,20 @@ from fractions import Fraction
 
 import torch
 from msgspec.structs import replace as replace_finding
-from torch import Tensor
 
 from conv2attn.equality.certificate.results import Finding, holds, refuted, undecided, unsupported
-from conv2attn.equality.layers.bases import channels, heads_out_of_bounds, not_one_hot
-from conv2attn.equality.layers.exact_sums import different_sums, entry, nearest_float, starts_in_use, summed
+from conv2attn.equality.layers.bases import Pair, channels, heads_out_of_bounds, not_one_hot
+from conv2attn.equality.layers.exact_sums import starts_in_use, sum_at
 from conv2attn.equality.layers.leaks import attend_alike
 from conv2attn.equality.outputs import widest_gap
 from conv2attn.report import counted
-from conv2attn.theory.basis import MODES, Basis, Offset, Padding, Shift, Sites, Weights, offsets
+from conv2attn.theory.basis import MODES, Basis, Padding, Shift, Sites, Weights, offsets
 from conv2attn.verdicts import Verdict
 
 
-def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
+def compare_maps(pair: Pair) -> list[Finding]:
     """The findings on geometry and weights: one of each, or a single one with the reason why neither is decided."""
+    original, converted = pair.original, pair.converted
     if not are_finite(original.weights):
         return [unsupported("C2A408", "a weight of the first network is not finite: there is no map to compare with")]
     if not are_finite(converted.weights):
@@ -37,9 +37,7 @@ def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
     dtypes = original.weights.stored.dtype, converted.weights.stored.dtype
     if dtypes[0] != dtypes[1]:
         return [refuted("weights", "C2A402", f"weights are {dtypes[1]}, not {dtypes[0]}")]
-    places = tuple(dict.fromkeys((*original.starts, *converted.starts)))
-    wrong = different_sums(original, converted, places)
-    found = compare_places(original, converted, places, wrong), compare_weights(original, converted, places, wrong)
+    found = compare_places(pair), compare_weights(pair)
     return [
         replace_finding(finding, licensed_by=claims) if finding.verdict is Verdict.HOLDS else finding
         for finding, claims in zip(found, licences_of(original, converted), strict=True)
@@ -85,17 +83,13 @@ def compare_forms(original: Basis, converted: Basis) -> Finding | None:
     return None
 
 
-def compare_places(original: Basis, converted: Basis, places: tuple[Offset, ...], wrong: Tensor) -> Finding:
-    """Whether both read the same pixels, beyond the border too; heads whose taps sum to zero read nothing.
-
-    Args:
-        places: all starts of both layers.
-        wrong: where the sums of their taps differ, (places, d_out, d_in / groups).
-    """
+def compare_places(pair: Pair) -> Finding:
+    """Whether both copy the same pixels, beyond the border too; heads whose taps add up to zero copy nothing."""
+    original, converted = pair.original, pair.converted
     taps, heads = offsets(original.operators), offsets(converted.operators)
     ours, theirs = original.starts, converted.starts
     # A tap of zeros reads nothing, so a start that one layer lacks matters only if the sums differ.
-    amiss = {place for place, bad in zip(places, wrong.flatten(1).any(1).tolist(), strict=True) if bad}
+    amiss = {place for place, bad in zip(pair.places, pair.gaps.flatten(1).any(1).tolist(), strict=True) if bad}
     extra = [head for head, start in enumerate(theirs) if start in amiss and start not in ours]
     missing = [tap for tap, start in zip(taps, ours, strict=True) if start in amiss and start not in theirs]
     if extra:
@@ -141,25 +135,28 @@ def smallest_side(basis: Basis, axis: int) -> int:
     return max(MODES[padding.mode].least_side(most), 1 + room)
 
 
-def compare_weights(original: Basis, converted: Basis, places: tuple[Offset, ...], wrong: Tensor) -> Finding:
+def compare_weights(pair: Pair) -> Finding:
     """Whether the taps at each common start add up to the same real numbers, and the biases are equal."""
+    original, converted = pair.original, pair.converted
     taps, heads = original.starts, converted.starts
-    both = torch.tensor([place in taps and place in heads for place in places], device=wrong.device)
-    amiss = wrong & both[:, None, None]
-    if amiss.any():
-        place, out, inp = worst_weight(original, converted, places, amiss)
-        theirs, ours = (entry(side, places[place], out, inp) for side in (converted, original))
-        tap = offsets(original.operators)[taps.index(places[place])]
-        there = [head for head, start in enumerate(heads) if start == places[place]]
+    both = torch.tensor([place in taps and place in heads for place in pair.places])
+    gaps = pair.gaps.where(both[:, None, None], 0.0)
+    if gaps.any():
+        at, out, inp = (int(each) for each in torch.unravel_index(gaps.abs().argmax(), gaps.shape))
+        place, off, (d_in, d_out) = pair.places[at], gaps[at, out, inp].item(), channels(original)
+        # With groups the columns count from the first channel of their group; a report counts from the very first.
+        group = out // (d_out * gaps.shape[2] // d_in)
+        inp += group * gaps.shape[2]
+        theirs, ours = (sum_at(side, place, out, inp) for side in (converted, original))
+        tap = offsets(original.operators)[taps.index(place)]
+        there = [head for head, start in enumerate(heads) if start == place]
         numbers = f" (head{'s' * (len(there) > 1)} {', '.join(map(str, there))})"
         by_heads = "" if isinstance(converted.operators, Shift) else numbers
         return refuted(
             "weights",
             "C2A402",
-            f"{counted(int(amiss.sum()), 'weight')} off, the worst in the tap at {tap}{by_heads}, "
-            f"output channel {out}, input channel {inp}: "
-            f"{nearest_float(theirs)!r}, not {nearest_float(ours)!r}"
-            f" (off by {nearest_float(theirs - ours):.3g})",
+            f"{counted(int(gaps.count_nonzero()), 'weight')} off, the worst in the tap at {tap}{by_heads}, "
+            f"output channel {out}, input channel {inp}: {theirs!r}, not {ours!r} (off by {off:.3g})",
         )
     zero = torch.zeros(original.weights.d_out, dtype=original.weights.stored.dtype)
     biases = [zero if side.weights.bias is None else side.weights.bias.cpu() for side in (converted, original)]
@@ -168,21 +165,9 @@ def compare_weights(original: Basis, converted: Basis, places: tuple[Offset, ...
     gap = widest_gap("bias", biases[1], biases[0])
     if gap is not None and gap.count:
         many = counted(gap.count, "bias", "biases")
-        pair = f"{gap.converted!r}, not {gap.original!r}"
-        return refuted("weights", "C2A402", f"{many} off, the worst in output channel {gap.place[0]}: {pair}")
+        values = f"{gap.converted!r}, not {gap.original!r}"
+        return refuted("weights", "C2A402", f"{many} off, the worst in output channel {gap.place[0]}: {values}")
     return holds("weights")
-
-
-def worst_weight(original: Basis, converted: Basis, places: tuple[Offset, ...], amiss: Tensor) -> tuple[int, int, int]:
-    """The index of the place, the output and the input channel where the weights differ most, up to rounding."""
-    indices = amiss.nonzero()
-    if original.weights.groups == converted.weights.groups:
-        # With groups the columns count from the first channel of their group; a report counts from the very first.
-        width_out, width_in = (width // original.weights.groups for width in reversed(channels(original)))
-        indices[:, 2] += indices[:, 1] // width_out * width_in
-    ours, theirs = (summed(side, places)[tuple(indices.T)] for side in (original, converted))
-    place, out, inp = indices[(ours - theirs).abs().nan_to_num(torch.inf).argmax()].tolist()
-    return place, out, inp
 
 
 def on_a_larger_grid(basis: Basis) -> Basis | None:

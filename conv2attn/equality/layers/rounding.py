@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from conv2attn.equality.layers.bases import Pair, format_of_weights, gradual_underflow, heads_of, working_heads
-from conv2attn.equality.layers.exact_sums import is_plain, summed
 from conv2attn.errors import UsageError
 from conv2attn.layers.attention.features import score_error
 from conv2attn.layers.attention.measured_arithmetic import arithmetics
@@ -62,7 +61,7 @@ def difference_bounds(pair: Pair, input_range: float, padded_sides: tuple[int, .
         try:
             mixings = [mixing_bound(side, padded_sides, own) for side, own in zip(bases, settings, strict=True)]
             bounds = [worst(own).rounding(n, more) for own, n, more in zip(settings, terms, added, strict=True)]
-            products = [product_error(side, kind) for side in bases]
+            products = [product_errors(side, kind) for side in bases]
         except UsageError:
             return None
         leak = Claimed((mixings[0][0] + mixings[1][0]) * SLACK, claims_of(*(each for each, _ in mixings)))
@@ -73,14 +72,14 @@ def difference_bounds(pair: Pair, input_range: float, padded_sides: tuple[int, .
             return None
         sums = pair.magnitudes
         largest = torch.maximum(sums[0], sums[1]) * SLACK
-        underflow = sum(n * lost(side, kind) for n, side in zip(terms, bases, strict=True))
-        extra = (products[0] * sums[0] + products[1] * sums[1] + underflow) * SLACK**2 * 2 * input_range
-        taps, offs = differences(pair)
-        extra = extra + taps * SLACK * input_range + offs
+        underflow = sum(n * lost for n, (_, lost) in zip(terms, products, strict=True))
+        extra = (products[0][0] * sums[0] + products[1][0] * sums[1] + underflow) * SLACK**2 * 2 * input_range
+        first, second = map(bias_of, bases)
+        extra = extra + (pair.gaps.abs().sum((0, 2)) * input_range + (first - second).abs()) * SLACK
         # The bound is affine in the sum of |weights| and in |bias|: three values of it serve all channels.
         numbers = coefficients(input_range, bounds[0], bounds[1], leak, mixing)
         per_weight, per_bias, constant = numbers
-        biases = torch.tensor(largest_biases(original, converted), dtype=torch.float64, device="cpu")
+        biases = torch.maximum(first.abs(), second.abs())
         if flushing or format_of(kind).cuts or any(each.flushes for own in settings for each in own):
             extra = extra + flushed(format_of_weights(original), largest, sum(terms), input_range)
         claims = claims_of(*numbers) | ({WITHOUT_THEOREM} if extra.any() else set())
@@ -110,33 +109,10 @@ def coefficients(
     )
 
 
-def differences(pair: Pair) -> tuple[Tensor, Tensor]:
-    """For each output channel, upper bounds on the sum of |differences of weights| and on that of the biases."""
-    zero = torch.zeros(pair.original.weights.d_out, dtype=torch.float64, device="cpu")
-    biases = (side.weights.bias for side in (pair.original, pair.converted))
-    first, second = (zero if bias is None else bias.cpu().double() for bias in biases)
-    return tap_differences(pair), (first - second).abs() * SLACK
-
-
-def tap_differences(pair: Pair) -> Tensor:
-    """For each output channel an upper bound on the sum of |differences of weights|: 0 if they are trivially equal."""
-    original, converted = pair.original, pair.converted
-    # Sums in float64 may round, so trivially equal taps, the usual case, are not subtracted at all.
-    if pair.same_taps:
-        return torch.zeros(original.weights.d_out, dtype=torch.float64, device="cpu")
-    plain = is_plain(original) and is_plain(converted)
-    places = tuple(dict.fromkeys((*original.starts, *converted.starts)))
-    ours, theirs = (summed(side, places) for side in (original, converted))
-    doubt = 0.0 if plain else (pair.magnitudes[0] + pair.magnitudes[1]) * 2.0**-30
-    return (ours - theirs).abs().sum((0, 2)) + doubt
-
-
-def largest_biases(original: Basis, converted: Basis) -> list[float]:
-    """For each output channel the larger |bias|."""
-    biases = [side.weights.bias for side in (original, converted) if side.weights.bias is not None]
-    if not biases:
-        return [0.0] * original.weights.d_out
-    return torch.stack([bias.cpu().double().abs() for bias in biases]).amax(0).tolist()
+def bias_of(basis: Basis) -> Tensor:
+    """The bias of each output channel in float64."""
+    bias = basis.weights.bias
+    return torch.zeros(basis.weights.d_out, dtype=torch.float64, device="cpu") if bias is None else bias.cpu().double()
 
 
 def overflow(pair: Pair, side: int, input_range: float) -> str:
@@ -149,8 +125,7 @@ def overflow(pair: Pair, side: int, input_range: float) -> str:
         return "its inputs are not finite"
     basis = (pair.original, pair.converted)[side]
     kind = format_of_weights(basis)
-    biases = torch.tensor(largest_biases(basis, basis), dtype=torch.float64, device="cpu")
-    largest = (pair.magnitudes[side] * input_range + biases).max().item()
+    largest = (pair.magnitudes[side] * input_range + bias_of(basis).abs()).max().item()
     limit = format_of(kind).largest
     if largest * ROUNDED <= limit:
         return ""
@@ -202,21 +177,14 @@ def greatest(bounds: Sequence[RoundingBound]) -> RoundingBound:
     return RoundingBound(factor, absolute, claims_of(*bounds))
 
 
-def lost(basis: Basis, kind: str) -> float:
-    """The loss of an entry of `W_val W_out` by underflow; 0 if it is exact."""
-    if not product_error(basis, kind):
-        return 0.0
-    assert basis.weights.output is not None
-    return (basis.weights.output.shape[2] + 2) * format_of(kind).smallest_subnormal
-
-
-def product_error(basis: Basis, kind: str) -> float:
-    """Relative error of forming `W_val W_out`, relative to the sum of the absolute products; 0 if no sum is formed."""
-    weights = basis.weights
-    if weights.value is None or weights.output is None or (formed_exactly(weights) and not format_of(kind).cuts):
-        return 0.0
-    form = format_of(kind)
-    return 2 * gamma(weights.output.shape[2] + 2, form.unit_roundoff)
+def product_errors(basis: Basis, kind: str) -> tuple[float, float]:
+    """The errors of forming `W_val W_out`: relative to the sum of the absolute products, and by underflow of an entry;
+    0 where no sum is formed."""
+    weights, form = basis.weights, format_of(kind)
+    if weights.value is None or weights.output is None or (formed_exactly(weights) and not form.cuts):
+        return 0.0, 0.0
+    terms = weights.output.shape[2] + 2
+    return 2 * gamma(terms, form.unit_roundoff), terms * form.smallest_subnormal
 
 
 def formed_exactly(weights: Weights) -> bool:

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from conv2attn.equality.certificate.results import (
-    Counterexample,
     Finding,
     Licences,
     Row,
@@ -24,7 +23,6 @@ from conv2attn.equality.distances import largest_difference, other_kind
 from conv2attn.equality.failures import reason, without_memory
 from conv2attn.equality.layers.bases import Pair, comparable_basis, engines_of, gradual_underflow, heads_out_of_bounds
 from conv2attn.equality.layers.compared_layers import Layer, own, tap_weights
-from conv2attn.equality.layers.counterexamples import find_counterexample
 from conv2attn.equality.layers.leaks import check_leaks
 from conv2attn.equality.layers.maps import compare_maps
 from conv2attn.equality.layers.rounding import difference_bounds, has_blind_outputs, overflow, seeing
@@ -34,7 +32,7 @@ from conv2attn.layers.attention.hardness import hard_offsets
 from conv2attn.layers.attention.probes import SPIKE, indirect_convolution, spread_of_spike
 from conv2attn.layers.theorem import STOCK, Convolution
 from conv2attn.networks.conversion.computed_weights import describe
-from conv2attn.theory.basis import AttentionGrid, Basis
+from conv2attn.theory.basis import Basis
 from conv2attn.theory.bounds import WITHOUT_THEOREM, Claimed, Missing, claims_of
 from conv2attn.verdicts import Strength, Verdict
 
@@ -95,7 +93,7 @@ class LayerPair:
     def unmeasured(self) -> "LayerPair":
         """This pair with its findings on the maps, which do not depend on inputs, but without measurements."""
         fresh = LayerPair(self.first, self.second, skipped=self.skipped)
-        fresh.maps, fresh.leak = self.maps, self.leak
+        fresh.bases, fresh.maps, fresh.leak = self.bases, self.maps, self.leak
         return fresh
 
     @cached_property
@@ -117,9 +115,8 @@ class LayerPair:
     def maps(self) -> list[Finding]:
         """The findings on geometry, weights and leak: one each, or a single one if the layers cannot be compared."""
         with gradual_underflow():
-            original, converted = self.first.basis, self.second.basis
-            geometry_and_weights = compare_maps(original, converted)
-            leaking, self.leak = check_leaks(original, converted)
+            geometry_and_weights = compare_maps(self.bases)
+            leaking, self.leak = check_leaks(self.first.basis, self.second.basis)
         return [*geometry_and_weights, leaking]
 
     leak: Claimed | None = None
@@ -172,13 +169,19 @@ class LayerPair:
     @property
     def placed(self) -> bool:
         """Whether the geometry is known to be equal, as a bound requires."""
-        return (self.maps[0].part, self.maps[0].verdict) == ("geometry", Verdict.HOLDS)
+        return self.comparable and self.maps[0].verdict is Verdict.HOLDS
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the geometry is the same as far as is known, so that a bound of equal maps may be exceeded."""
+        return self.maps[0].part == "geometry" and self.maps[0].verdict is not Verdict.REFUTED
 
     def bound(self, reach: float) -> Claimed | None:
-        """The bound on all outputs for inputs within +-reach; None if there is none, or the first can overflow."""
+        """The bound on all outputs for inputs within +-reach, if both read the same pixels; None where there is none,
+        or the first can overflow."""
         bounds = list[Claimed]()
         for bases in self.calls or [self.bases]:
-            if not self.placed or overflow(bases, 0, reach):
+            if not self.comparable or overflow(bases, 0, reach):
                 return None
             each = difference_bounds(bases, reach, self.padded_sides)
             if each is None:
@@ -240,47 +243,24 @@ class LayerPair:
                 beyond = self.overflow(1)
             bound = None if beyond else self.bound(measured.input_range)
             findings.append(judge_measured(measured, bound, self.placed, beyond))
-            stated = None if measured.spread > 0 else bound
+            stated = bound if self.placed and not measured.spread > 0 else None
             row = replace(row, input_range=measured.input_range, max_error=measured.max_error, bound=stated)
             licences = replace(licences, bound=named(stated), missing=missing(self.leak, stated))
         row = replace(row, licensed_by=licences)
-        return self.refuted_by_an_input(replace(row, findings=tuple(findings)))
+        return replace(row, findings=tuple(findings))
 
     def overflow(self, side: int) -> str:
         """The reason why a layer can overflow on inputs as large as those observed; empty if it cannot."""
         reasons = (overflow(bases, side, self.measured.input_range) for bases in self.calls or [self.bases])
         return next(filter(None, reasons), "")
 
-    def refuted_by_an_input(self, row: Row) -> Row:
-        """The row; refuted if only its geometry is undecided and an input shows a difference."""
-        doubt = next((each for each in row.findings if (each.part, each.verdict) == UNDECIDED_GEOMETRY), None)
-        if doubt is None or row.verdict is not Verdict.UNDECIDED or self.measured.spread > 0:
-            return row
-        # Half-precision kernels may exceed their bounds, so a difference does not prove another map.
-        if self.first.basis.weights.stored.dtype in HALF or (counterexample := self.counterexample(1.0)) is None:
-            return row
-        geometry = refuted("geometry", doubt.code, f"{doubt.sentence}; {counterexample.in_words()}")
-        return replace(row, findings=tuple(geometry if each is doubt else each for each in row.findings))
-
-    def counterexample(self, reach: float) -> Counterexample | None:
-        """The worst input constructed; none for a function, whose weight varies between calls."""
-        if self.first.module is None:
-            return None
-        return find_counterexample((self.first, self.second), self.bases, reach)
-
     def numbers(self) -> dict[str, Any]:
-        """The numbers of an attention layer in its row; none for another layer."""
+        """The heads of an attention layer and their least alpha, in its row; none of another layer."""
         layer = self.second.module
         if not isinstance(layer, MultiHeadSelfAttention):
             return {}
         alpha = getattr(layer.encoding, "alpha", None)
-        return {
-            "heads": layer.heads,
-            "d_head": layer.d_head,
-            "alpha": None if alpha is None else alpha.min().item(),
-            "parameters": sum(parameter.numel() for parameter in layer.parameters()),
-            "memory_saved": dense_memory(layer, self.padded_sides) if self.measured.shapes else None,
-        }
+        return {"heads": layer.heads, "alpha": None if alpha is None else alpha.min().item()}
 
     @property
     def limits(self) -> tuple[str, str] | None:
@@ -308,21 +288,11 @@ def missing(*numbers: Claimed | None) -> tuple[str, ...]:
     return tuple(sorted(str(each) for each in claims_of(*numbers) if isinstance(each, Missing)))
 
 
-UNDECIDED_GEOMETRY = ("geometry", Verdict.UNDECIDED)
-
-
 def is_transposed(layer: Layer) -> bool:
     """Whether torch adds up the taps of an output in the storage format."""
     if layer.module is None:
         return max(layer.basis.padding.spacing) > 1
     return "transpose" in type(layer.module).__name__.lower()
-
-
-def dense_memory(layer: MultiHeadSelfAttention, padded_sides: tuple[int, ...]) -> int:
-    """The bytes of the dense attention of one image: heads x queries x keys."""
-    queries, keys = AttentionGrid(padded_sides, layer.sites).shape
-    itemsize = 8 if layer.like.dtype.itemsize == 8 else 4
-    return layer.heads * queries * keys * itemsize
 
 
 def judge_measured(measured: Measured, bound: float | None, same: bool, beyond: str = "") -> Finding:

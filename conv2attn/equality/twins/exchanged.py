@@ -6,7 +6,7 @@ construction, and twins return equal bits unless the code between the layers not
 """
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, final
@@ -121,11 +121,11 @@ class LayerNumbersOf:
         # Its own result first: later code may read its strides, fresh memory and gradients.
         result: Tensor = type(self.layer).forward(self.layer, input, *rest, **keywords)
         given = input.detach()
-        for pair in self.pairs if measuring() else ():
-            softened = softened_module(self.other)
-            assert softened is not None
-            pair.measure(result.detach(), partial(own, softened, given, *rest, **keywords), given)
-        return with_numbers(result, own(self.other, given, *rest, **keywords)) if self.carrying else result
+
+        def numbers(layer: nn.Module) -> Tensor:
+            return own(layer, given, *rest, **keywords)
+
+        return carried(result, self.other, numbers, self.pairs, given, carrying=self.carrying)
 
 
 @final
@@ -142,18 +142,34 @@ class FunctionNumbers:
         """The output of one call."""
         result = plain()
         layer = self.calls.layer_for(convolution)
-        pair = self.by_geometry.get(geometry_of(convolution))
-        if pair is not None and measuring():
-            pair.called_with(convolution)
-            softened = softened_module(layer)
-            assert softened is not None
-            pair.measure(result, partial(with_weights, softened, image, convolution), image)
-        return with_numbers(result, with_weights(layer, image, convolution)) if self.carrying else result
+        pairs = [pair] if (pair := self.by_geometry.get(geometry_of(convolution))) else []
+        for each in pairs if measuring() else ():
+            each.called_with(convolution)
+
+        def numbers(layer: nn.Module) -> Tensor:
+            return with_weights(layer, image, convolution)
+
+        return carried(result, layer, numbers, pairs, image, carrying=self.carrying)
 
 
 def measuring() -> bool:
     """Whether layers are measured: only in the mode without gradients."""
     return not torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+
+
+def carried(
+    result: Tensor,
+    other: nn.Module,
+    numbers: Callable[[nn.Module], Tensor],
+    pairs: list[LayerPair],
+    image: Tensor,
+    *,
+    carrying: bool,
+) -> Tensor:
+    """The result of a layer with the numbers of the other's; the difference of both layers is counted."""
+    for pair in pairs if measuring() else ():
+        pair.measure(result.detach(), partial(numbers, softened_module(other)), image)
+    return with_numbers(result, numbers(other)) if carrying else result
 
 
 def with_numbers(result: Tensor, numbers: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import copyreg
 import types
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from typing import Any, final
@@ -58,9 +58,11 @@ class Different(Exception):
 
 @final
 class Lockstep:
-    """One walk through two networks.
+    """One walk through two networks, or through what they return.
 
     Args:
+        first, second: networks; of other values the differences between them alone are asked, and modules in them are
+            of one class.
         numbers: whether tensors are also compared by bits, strides and devices, not only by shape and dtype.
         copied: whether the second is a copy of the first.
 
@@ -71,12 +73,16 @@ class Lockstep:
             the second.
     """
 
-    def __init__(self, first: nn.Module, second: nn.Module, *, numbers: bool = True, copied: bool = False):
+    def __init__(self, first: Any, second: Any, *, numbers: bool = True, copied: bool = False):
         self.networks, self.numbers, self.copied = (first, second), numbers, copied
         self.there, self.back = dict[int, Any](), dict[int, Any]()
         self.alive: list[Any] = []  # so that no id is reused
         self.storages: tuple[dict[int, int], dict[int, int]] = {}, {}
         self.path: list[str] = []
+        self.layers, self.calls = list[tuple[str, nn.Module, nn.Module]](), dict[str, tuple[Any, AttendingCalls]]()
+        if not isinstance(first, nn.Module):
+            self.difference = self.first_difference(self.same, first, second)
+            return
         ours, theirs = (modules_outside_layers(side) for side in (first, second))
         self.layers = list(dict.fromkeys(paired_layers(ours, theirs)))
         self.calls = {
@@ -84,23 +90,27 @@ class Lockstep:
             for name, module in theirs.items()
             if (calls := attending(module)) is not None
         }
-        self.difference = self.walk(ours, theirs)
+        self.difference = self.first_difference(self.modules, ours, theirs)
 
-    def walk(self, ours: Mapping[str, nn.Module], theirs: Mapping[str, nn.Module]) -> str:
-        """The first difference in words; empty if there is none."""
+    def modules(self, ours: Mapping[str, nn.Module], theirs: Mapping[str, nn.Module]) -> None:
+        """Compares the modules of two networks, by name."""
+        if hooks_on_all_modules():
+            raise Different("hooks act on all modules")
+        if list(ours) != list(theirs):
+            odd = [name for name in {**ours, **theirs} if (name in ours) != (name in theirs)]
+            raise Different("names or order of modules" + (f" ({odd[0]} is in one only)" if odd else ""))
+        # All modules are paired before any is entered, since an attribute may refer to a later module.
+        for name, module in ours.items():
+            with self.at(name or "(the network)"):
+                self.note(module, theirs[name])
+        for name in {id(module): name for name, module in reversed([*ours.items()])}.values():
+            with self.at(name or "(the network)"):
+                self.module(ours[name], theirs[name])
+
+    def first_difference(self, compare: Callable[[Any, Any], None], first: Any, second: Any) -> str:
+        """The first difference that a comparison raises, in words; empty if there is none."""
         try:
-            if hooks_on_all_modules():
-                raise Different("hooks act on all modules")
-            if list(ours) != list(theirs):
-                odd = [name for name in {**ours, **theirs} if (name in ours) != (name in theirs)]
-                raise Different("names or order of modules" + (f" ({odd[0]} is in one only)" if odd else ""))
-            # All modules are paired before any is entered, since an attribute may refer to a later module.
-            for name, module in ours.items():
-                with self.at(name or "(the network)"):
-                    self.note(module, theirs[name])
-            for name in {id(module): name for name, module in reversed([*ours.items()])}.values():
-                with self.at(name or "(the network)"):
-                    self.module(ours[name], theirs[name])
+            compare(first, second)
         except Different as error:
             return f"{'.'.join(self.path)}: {error}".lstrip(": ")
         except Exception as error:  # the code of an object may raise anything
@@ -192,12 +202,9 @@ class Lockstep:
                 raise Different(f"{second}, not {first}")
         elif kind is range:  # of equal ranges the ends may differ, which code may read
             self.parts((first.start, first.stop, first.step), (second.start, second.stop, second.step))
-        elif kind in ATOMS:
+        elif kind in ATOMS or isinstance(first, TYPES) or kind.__module__ == "typing":
             if not (first is second or first == second):
                 raise Different(f"{str(second)[:40]}, not {str(first)[:40]}")
-        elif isinstance(first, TYPES) or kind.__module__ == "typing":
-            if first is not second and first != second:
-                raise Different(f"the class {second}, not {first}")
         elif kind in BUILT_IN:
             self.built_in(first, second)
         elif kind is tuple:
@@ -261,7 +268,8 @@ class Lockstep:
         if isinstance(first, torch.jit.ScriptModule):
             self.scripted(first, second)
         elif isinstance(first, nn.Module):
-            self.attributes(first, second)
+            if isinstance(self.networks[0], nn.Module):
+                self.attributes(first, second)
         elif kind is types.FunctionType:
             if first.__globals__ is not second.__globals__ or first.__code__ != second.__code__:
                 raise Different(f"the code of {second.__qualname__}, not of {first.__qualname__}")

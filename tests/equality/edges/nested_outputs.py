@@ -249,4 +249,5 @@ def same_structure(first, second):
 def test_the_first_difference_is_seen(name):
     first, second = DIFFERENT[name]
     assert not same_structure(first, second)
-    assert name == "where none can be read" or same_structure(first, first)
+    # A chain that is deeper than Python's stack is not known to be the same.
+    assert name in ("where none can be read", "at the end of a chain") or same_structure(first, first)

@@ -121,8 +121,6 @@ def test_an_error_that_outputs_hardly_show_refutes_its_row_and_keeps_the_network
     assert report.to_text().startswith(f"undecided; row {error.layer} refuted; ")
     (row,) = [row for row in report.rows if row.verdict is Verdict.REFUTED]
     assert (row.name, row.part(error.part).verdict) == (error.layer, Verdict.REFUTED)
-    assert all(each.shows for each in report.counterexamples)
-    assert report.counterexamples
 
 
 LARGE = [name for name in PLANTED if name not in {*LAYERS, *SMALL, *ROUNDINGS, "training mode"}]
@@ -131,7 +129,6 @@ LARGE = [name for name in PLANTED if name not in {*LAYERS, *SMALL, *ROUNDINGS, "
 @pytest.mark.rotated
 @pytest.mark.parametrize("name", [*(name for name in SOME if name not in IN_ONE_LAYER), *LARGE])
 def test_a_planted_error_is_shown_by_an_input_and_not_by_the_corrected_network(name):
-    """By an input of the layer that is wrong, or an image."""
     error = PLANTED[name]
     original, converted = pair(error.plant)
     report = certify(original, converted, images=image())
@@ -142,10 +139,6 @@ def test_a_planted_error_is_shown_by_an_input_and_not_by_the_corrected_network(n
     assert error.layer or between
     assert all(decisive(row).sentence in report.to_text() for row in refuted.values())
     assert all(row.part(error.part).verdict is Verdict.REFUTED for row in refuted.values())
-    assert {each.layer for each in report.counterexamples} <= {error.layer or "(network)", "(network)"}
-    assert all(each.shows for each in report.counterexamples)
-    assert report.counterexamples
-    if report.input_shown is not None:
-        shown = report.input_shown[None]
-        assert certify(original, converted, images=shown).verdict is Verdict.REFUTED
-        assert certify(original, pair(right)[1], images=shown).verdict is Verdict.HOLDS
+    shown = report.input_shown[None]
+    assert certify(original, converted, images=shown).verdict is Verdict.REFUTED
+    assert certify(original, pair(right)[1], images=shown).verdict is Verdict.HOLDS

@@ -35,7 +35,7 @@ def test_every_report_fits_the_schema_and_is_the_same_again(error):
     assert error or text == certify(first, second, images=image()).to_json()
     assert (body["verdict"], body["exit_code"]) == (report.verdict.value, report.exit_code)
     assert [row["verdict"] for row in body["rows"]] == [row.verdict.value for row in report.rows]
-    assert [each["layer"] for each in body["counterexamples"]] == [each.layer for each in report.counterexamples]
+    assert [each["index"] for each in body["counterexamples"]] == [each.index for each in report.counterexamples]
 
 
 SPOILT = {

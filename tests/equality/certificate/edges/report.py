@@ -31,7 +31,7 @@ CERTIFICATES = {
         Outputs("2 images", 2, 0.5, 3.0),
         ASSUMED,
         circumstances={"command": "conv2attn verify a b"},
-        counterexamples=(Witness("wrong", torch.full((2, 3), 2.0), (1, 4), 1.0, 1.5, 0.25),),
+        counterexamples=(Witness(torch.full((2, 3), 2.0), gap=Gap("output", (1, 4), 1.0, 1.5, 0), allowed=0.25),),
     ),
     "holds": Certificate((SQUARE,), (SAME,), OUTPUTS, ASSUMED, circumstances={"read as": "read as resnet18"}),
     "undecided": Certificate((SQUARE,), (undecided("structure", "C2A405", "norm.eps: 2e-05, not 1e-05"),)),

@@ -237,10 +237,12 @@ def test_sums_of_products_are_compared_as_real_numbers(drawn):
     rows = rows_of({number: (layer, attending(layer, *factors)) for number, (layer, *factors, _) in enumerate(drawn)})
     for number, (original, *_, exact) in enumerate(drawn):
         rounded = original.weight.flatten().tolist()
-        off = sum(Fraction(x) != y for x, y in zip(rounded, chain.from_iterable(exact), strict=True))
+        gaps = [y - Fraction(x) for x, y in zip(rounded, chain.from_iterable(exact), strict=True)]
+        off, worst = sum(map(bool, gaps)), float(max(gaps, key=abs))
         found = rows[number].part("weights")
         assert found.verdict is (REFUTED if off else HOLDS), found
         assert not off or found.sentence.startswith(f"{off} weight"), (found, off)
+        assert not off or any(f"(off by {each:.3g})" in found.sentence for each in (worst, -worst)), (found, worst)
 
 
 def test_one_ulp_of_a_factor_is_seen_in_every_format():
