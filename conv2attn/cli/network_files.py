@@ -239,10 +239,7 @@ def recheck_file(
     def derive() -> Certificate:
         return certify_with((first, second), circumstances, called, options["match"])
 
-    kept = parsed(stored["repeat"])[1]["inputs"] if isinstance(stored.get("repeat"), str) else None
-    shown = reading.images(kept, first, None)[0].to(running.device) if kept and is_regular(kept) else None
-    recheck = recheck_certificate(certificate, body, (first, second), derive, shown)
-    return dataclasses.replace(recheck, shown=with_names(recheck.shown, *files.values()))
+    return recheck_certificate(certificate, body, (first, second), derive)
 
 
 def call_again(

@@ -1,7 +1,6 @@
 """Derives a stored certificate anew, compares the whole document, and compares the formulas at another, random size.
 
-Nothing in the document is trusted except its circumstances (time, machine, versions). If it is refuted and an input was
-kept, that input is run again.
+Nothing in the document is trusted except its circumstances (time, machine, versions).
 """
 
 import secrets
@@ -19,8 +18,7 @@ from conv2attn.equality.certificate.results import ROOT, SAME_FORMULA, Certifica
 from conv2attn.equality.certificate.stored_certificates import MACHINE, compare_documents
 from conv2attn.equality.fingerprint import Identification
 from conv2attn.equality.fingerprint.one_formula import one_formula
-from conv2attn.equality.outputs import Picked, judge_outputs, match_outputs
-from conv2attn.equality.plain_calls import differing_calls
+from conv2attn.equality.outputs import Picked, match_outputs
 from conv2attn.equality.twins.exchanged import has_attention
 from conv2attn.layers.attention import set_engine
 from conv2attn.networks.copies import copy_network
@@ -40,7 +38,6 @@ class Recheck(Report):
     """The result for a stored certificate: `wrong` lists contradictions, `unknown` the undecided questions.
 
     Both networks are one formula of images of these `sizes`, with an error probability of 2^`log2_chance` for each.
-    `shown` is the difference on the kept input of a refutation.
     """
 
     schema: ClassVar[str] = "conv2attn.recheck/5"
@@ -51,13 +48,12 @@ class Recheck(Report):
     log2_chance: float | None = None
     sizes: tuple[tuple[int, ...], ...] = ()
     mode: str = ""
-    shown: str = ""
 
     @property
     def claim(self) -> str:
         """The statement derived here; empty if there is none."""
         if self.log2_chance is None:
-            return self.shown
+            return ""
         each = " at each" if len(self.sizes) > 1 else ""
         sizes, chance = in_words(self.sizes), f"a chance of 2^{self.log2_chance:.0f}{each}"
         return f"{SAME_FORMULA} of {sizes}, {self.mode}, but for {chance}"
@@ -79,7 +75,7 @@ def _(recheck: Recheck, verbose: bool = False) -> Document:
     if recheck.verdict is Verdict(recheck.stored) is Verdict.REFUTED and not recheck.wrong:
         counts += ", which is right"
     found = [f"found here: {recheck.claim}"] if recheck.claim else []
-    found += [] if recheck.shown else [f"as stored, not derived again: {CIRCUMSTANCES}"]
+    found += [f"as stored, not derived again: {CIRCUMSTANCES}"]
     return Document((verdict,), (Notes((*recheck.wrong, *recheck.unknown, *found, counts)),), recheck.verdict)
 
 
@@ -88,17 +84,12 @@ def recheck_certificate(
     body: Mapping[str, Any],
     networks: tuple[nn.Module, nn.Module],
     derive: Callable[[], Certificate],
-    kept: Tensor | None = None,
 ) -> Recheck:
     """The result for the certificate `body` in the file at `path`.
 
     Args:
         derive: derives the certificate of both networks anew.
-        kept: the input that shows a refutation, if it was saved: then nothing else is needed to refute again.
     """
-    # A kept input refutes by itself. Nothing in the document is trusted, so nothing else has to be derived.
-    if body["verdict"] == Verdict.REFUTED.value and kept is not None and (shown := shown_again(networks, kept)):
-        return Recheck(path, body["verdict"], (), shown=shown)
     anew = derive()
     fresh = with_stored_chance(anew, body).to_dict()
     own, circumstances = fresh[CIRCUMSTANCES], body.get(CIRCUMSTANCES)
@@ -113,6 +104,9 @@ def recheck_certificate(
         every.append((f"that both are one formula: {told}", False))
         identifications = []
     wrong, unknown = (tuple(sentence for sentence, sure in every if sure is which) for which in (True, False))
+    # Two calls that refute again need no equal measurements: another machine rounds otherwise.
+    if anew.verdict.value == body["verdict"] == Verdict.REFUTED.value:
+        unknown = ()
     if not identifications:
         return Recheck(path, body["verdict"], wrong, unknown)
     chance = max(each.log2_chance for each in identifications if each.log2_chance is not None)
@@ -123,26 +117,6 @@ def recheck_certificate(
 def told_apart(found: Sequence[Identification]) -> str:
     """The reason why both networks are not known to be one formula at all sizes; empty if they are."""
     return next((each.reason or "the formulas differ" for each in found if not each.equal), "")
-
-
-def shown_again(networks: tuple[nn.Module, nn.Module], images: Tensor) -> str:
-    """The difference of two networks on an input, in words; empty if there is none.
-
-    Raises:
-        UsageError: there is not enough memory (C2A202).
-    """
-    ours, theirs = (call(copy_network(network), images) for network in networks)
-    if ours.failure or theirs.fault:
-        return ""
-    if theirs.failure:
-        return f"on the kept input the second network does not run, where the first network does: {theirs.failure}"
-    kinds = judge_outputs(ours.output, theirs.output, "")
-    if kinds.verdict is Verdict.REFUTED:
-        return f"on the kept input {kinds.sentence}"
-    apart = differing_calls(networks, images, (ours.output, theirs.output))
-    if not apart.refutes:
-        return ""
-    return f"on the kept input they differ by {apart.size:.2g}, and rounding explains {apart.rounding:.2g} there"
 
 
 def with_stored_chance(anew: Certificate, body: Mapping[str, Any]) -> Certificate:

@@ -243,21 +243,19 @@ def never():
     raise AssertionError("it is derived anew")
 
 
-def test_a_refuted_certificate_is_shown_again_by_its_kept_input_alone():
+def test_a_refuted_certificate_is_refuted_again_by_two_calls_whatever_they_measure():
     first, second = network().eval(), conv2attn.convert(network().eval())
     with torch.no_grad():
         second[0].weight.mul_(1.5)
     report = conv2attn.certify(first, second, input_size=(2, 6, 5))
-    body, kept = json.loads(report.to_json()), report.input_shown[None]
-    found = recheck_certificate("c", body, (first, second), never, kept)
+    body = json.loads(report.to_json())
+    body["outputs"]["max_difference"] *= 2  # as another machine may round
+    found = recheck_certificate("c", body, (first, second), lambda: report)
     assert (found.verdict, found.wrong, found.unknown) == (Verdict.REFUTED, (), ())
-    assert "on the kept input they differ by" in found.shown
-    found = recheck_certificate("c", body, (first, network().eval()), lambda: report, kept[:, :1])
-    assert (found.verdict, found.shown) == (Verdict.REFUTED, "")  # an input that the first network does not take
     corrected = conv2attn.convert(first)
     anew = conv2attn.certify(first, corrected, input_size=(2, 6, 5))
-    found = recheck_certificate("c", body, (first, corrected), lambda: anew, kept)
-    assert (found.verdict, found.shown, bool(found.wrong)) == (Verdict.REFUTED, "", True)
+    found = recheck_certificate("c", body, (first, corrected), lambda: anew)
+    assert (found.verdict, bool(found.wrong)) == (Verdict.REFUTED, True)
 
 
 def test_formulas_tell_apart_what_certify_would_let_pass():
