@@ -139,7 +139,7 @@ def compare_weights(pair: Pair) -> Finding:
     """Whether the taps at each common start add up to the same real numbers, and the biases are equal."""
     original, converted = pair.original, pair.converted
     taps, heads = original.starts, converted.starts
-    both = torch.tensor([place in taps and place in heads for place in pair.places])
+    both = torch.tensor([place in taps and place in heads for place in pair.places], device="cpu")
     gaps = pair.gaps.where(both[:, None, None], 0.0)
     if gaps.any():
         at, out, inp = (int(each) for each in torch.unravel_index(gaps.abs().argmax(), gaps.shape))
