@@ -193,8 +193,8 @@ MUTANTS = {
     ),
     "one head of several at a place": Mutant(
         "equality/layers/exact_sums.py",
-        "(factor[terms].unflatten(",
-        "(factor[terms[:1]].unflatten(",
+        "(factor.detach()[terms].cpu()",
+        "(factor.detach()[terms[:1]].cpu()",
         f"{MAPS}::test_a_pair_of_layers_is_decided_by_the_right_part[two heads at one place, off together]",
     ),
     "sums of products in floats": Mutant(

@@ -80,23 +80,10 @@ def only(taps: Tensor, terms: list[int]) -> Tensor | None:
 
 
 def in_a_row(weights: Weights, terms: list[int]) -> tuple[Tensor, Tensor]:
-    """Two matrices per group, whose product is the sum of these terms."""
-    output, value = (factor[terms].unflatten(1, (weights.groups, -1)) for factor in both_factors(weights))
+    """Two matrices per group whose product is the sum of these terms."""
+    factors = (factor.detach()[terms].cpu().double() for factor in weights.explicit_factors())
+    value, output = (factor.unflatten(1, (weights.groups, -1)) for factor in factors)
     return output.permute(1, 2, 0, 3).flatten(2), value.transpose(0, 1).flatten(1, 2)
-
-
-def both_factors(weights: Weights) -> tuple[Tensor, Tensor]:
-    """`output` and `value` in float64, with the identity for a missing factor."""
-    output, value = (None if w is None else w.detach().cpu().double() for w in (weights.output, weights.value))
-    if output is not None and value is not None:
-        return output, value
-    width = weights.d_head // weights.groups
-    identity = (
-        torch.eye(width, dtype=torch.float64, device="cpu")
-        .repeat(weights.groups, 1)
-        .expand(len(weights.stored), -1, -1)
-    )
-    return identity if output is None else output, identity if value is None else value
 
 
 def exact_product(left: Tensor, right: Tensor) -> Tensor:

@@ -109,14 +109,15 @@ class Weights:
         return self.stored.shape[2] * self.groups if self.value is None else self.value.shape[1]
 
     def explicit_factors(self) -> tuple[Tensor, Tensor]:
-        """Value and output, (terms, d_head, d_in / groups) and (terms, d_out, d_head / groups); identities as matrices.
+        """Value (terms, d_head, d_in / groups) and output (terms, d_out, d_head / groups); identities as matrices."""
 
-        For one group.
-        """
-        value, output, count = self.value, self.output, len(self.stored)
-        value = torch.eye(self.d_in, device="cpu").to(self.stored).expand(count, -1, -1) if value is None else value
-        output = torch.eye(self.d_out, device="cpu").to(self.stored).expand(count, -1, -1) if output is None else output
-        return value, output
+        def factor(stored: Tensor | None, width: int) -> Tensor:
+            if stored is not None:
+                return stored
+            identity = torch.eye(width // self.groups, device="cpu").repeat(self.groups, 1)
+            return identity.to(self.stored).expand(len(self.stored), -1, -1)
+
+        return factor(self.value, self.d_in), factor(self.output, self.d_out)
 
     @property
     def numbers(self) -> int:
