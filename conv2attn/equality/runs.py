@@ -85,13 +85,8 @@ def run_both(asked: Asked, specimen: Specimen, read: Pairs) -> Runs:
     return Runs(pairs, numbers_of(ours).output, numbers_of(theirs), seen, elsewhere, ("no gradients", *tried))
 
 
-def difference_in_words(
-    first: Returned,
-    second: Returned,
-    names: tuple[str, str] = ("the first network with its layers", "the second network"),
-) -> str:
-    """The first difference that code can see between what two networks return, and leave in their inputs, in words;
-    empty if there is none."""
+def difference_in_words(first: Returned, second: Returned, names: tuple[str, str] = BESIDE) -> str:
+    """The first difference that code can see between two outputs, or the inputs after the call; empty if none."""
     if first.failure or second.failure:
         if first.failure == second.failure:
             return ""
@@ -102,7 +97,7 @@ def difference_in_words(
 
 
 def first_mode(modes: Sequence[str], difference: Callable[[str], str]) -> str:
-    """The first difference in one of the modes of gradients, in words; empty if there is none."""
+    """The first difference in one of the modes of gradients, in words; empty if none."""
     return next((f"{in_mode(mode)}, {found}" for mode in modes if (found := difference(mode))), "")
 
 

@@ -61,8 +61,7 @@ class Lockstep:
     """One walk through two networks, or through what they return.
 
     Args:
-        first, second: networks; of other values the differences between them alone are asked, and modules in them are
-            of one class.
+        first, second: networks, or any other values; modules inside such values are compared by class alone.
         numbers: whether tensors are also compared by bits, strides and devices, not only by shape and dtype.
         copied: whether the second is a copy of the first.
 
