@@ -239,10 +239,6 @@ def test_a_number_that_no_float_holds_never_holds():
     assert again(body)[0] == 1
 
 
-def never():
-    raise AssertionError("it is derived anew")
-
-
 def test_a_refuted_certificate_is_refuted_again_by_two_calls_whatever_they_measure():
     first, second = network().eval(), conv2attn.convert(network().eval())
     with torch.no_grad():
