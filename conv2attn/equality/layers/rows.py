@@ -120,7 +120,6 @@ class LayerPair:
         return [*geometry_and_weights, leaking]
 
     leak: Claimed | None = None
-    failure: Exception | None = None
 
     @property
     def readable(self) -> bool:
@@ -142,7 +141,7 @@ class LayerPair:
         except Exception as failure:  # a layer's own code may raise anything
             if without_memory(failure):
                 raise
-            self.failure, trouble = failure, reason(failure)
+            trouble = reason(failure)
         if output.numel() or trouble:  # otherwise both outputs are empty
             self.measured.add(error, trouble, image, output, len(self.bases.original.form.stride))
         return theirs
