@@ -218,6 +218,13 @@ def honoured(node: Any, used: Set[str]) -> dict[str, Any]:
     for key, value in attributes.items() if row else ():
         if value not in (HONOURED.get(key, [value]) if key in taken else [defaults.get(key)]):
             raise unread(f"{name} with {key}={value}")
+    pads = attributes.get("pads", [])
+    if (
+        name == "AveragePool"
+        and not attributes["count_include_pad"]
+        and pads[: len(pads) // 2] != pads[len(pads) // 2 :]
+    ):
+        raise unread("AveragePool with other pads before an axis than behind it")
     mode, places = attributes.get("mode"), attributes.get("coordinate_transformation_mode")
     if name == "Resize" and (mode == "nearest") != (places == "asymmetric"):
         raise unread(f"Resize by {mode}, {places}")

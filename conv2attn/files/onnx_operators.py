@@ -52,8 +52,25 @@ def lstm(value: Tensor, *operands: Any, hidden_size: int, direction: str) -> tup
     return (result.unflatten(2, (len(zeros), -1)).transpose(1, 2), *last)
 
 
+def prelu(value: Tensor, slope: Any) -> Tensor:
+    """Torch's function for one slope or one for each channel; others by two relus."""
+    slope = torch.as_tensor(slope)
+    if slope.numel() == 1 or (slope.ndim == value.ndim - 1 and slope.numel() == len(slope)):
+        return F.prelu(value, slope.reshape(-1).to(value))
+    return torch.relu(value) - slope * torch.relu(-value)
+
+
 OPERATORS: Rows = {
+    "Abs": torch.abs,
     "Add": operator.add,
+    "AveragePool": lambda image, *, kernel_shape, strides=1, pads=(), count_include_pad: windowed(
+        "avg_pool",
+        image,
+        pads=pads,
+        kernel_size=kernel_shape,
+        stride=strides,
+        count_include_pad=bool(count_include_pad),
+    ),
     "BatchNormalization": lambda image, scale, bias, mean, variance, *, epsilon, momentum, training_mode: F.batch_norm(
         image,
         None if training_mode else mean,
@@ -91,12 +108,14 @@ OPERATORS: Rows = {
             [-amount for amount in torch_order(pads)],
         )
     ),
+    "Cos": torch.cos,
     # Integer division truncates towards zero.
     "Div": lambda first, second: (
         first / second
         if torch.result_type(first, second).is_floating_point
         else torch.div(torch.as_tensor(first), second, rounding_mode="trunc")
     ),
+    "Elu": lambda value, *, alpha: F.elu(value, alpha),
     "Equal": operator.eq,
     "Erf": torch.erf,
     "Exp": torch.exp,
@@ -119,8 +138,10 @@ OPERATORS: Rows = {
     "LayerNormalization": lambda value, scale, bias=None, *, axis, epsilon: F.layer_norm(
         value, value.shape[axis % value.ndim :], scale, bias, epsilon
     ),
+    "LeakyRelu": lambda value, *, alpha: F.leaky_relu(value, alpha),
     "Less": operator.lt,
     "Log": torch.log,
+    "LogSoftmax": lambda value, *, axis: torch.log_softmax(value, axis),
     "MatMul": operator.matmul,
     "MaxPool": lambda image, *, kernel_shape, strides=1, dilations=1, pads=(), ceil_mode: windowed(
         "max_pool",
@@ -137,9 +158,12 @@ OPERATORS: Rows = {
     "Neg": torch.neg,
     "Not": torch.logical_not,
     "Or": operator.or_,
+    "PRelu": prelu,
     "Pow": torch.pow,
+    "Reciprocal": torch.reciprocal,
     "Relu": torch.relu,
     "Sigmoid": torch.sigmoid,
+    "Sin": torch.sin,
     "Softmax": lambda value, *, axis: torch.softmax(value, axis),
     "Softplus": F.softplus,
     "Sqrt": torch.sqrt,

@@ -69,6 +69,11 @@ def resized(
     )
 
 
+def listed(axes: Any) -> Any:
+    """Axes as a list, if there are any; exporters write one axis without brackets too."""
+    return [axes] if isinstance(axes, int) else axes
+
+
 def sliced(value: Tensor, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Tensor:
     axes, steps = axes or range(len(starts)), steps or [1] * len(starts)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
@@ -82,7 +87,7 @@ def sliced(value: Tensor, starts: Any, ends: Any, axes: Any = None, steps: Any =
 
 def reduction(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A row that reduces the axes of its second operand, or all."""
-    return lambda value, axes=(), *, keepdims: function(value, axes, bool(keepdims))
+    return lambda value, axes=(), *, keepdims: function(value, listed(axes), bool(keepdims))
 
 
 Rows = dict[str, Callable[..., Any]]
@@ -103,9 +108,10 @@ SHAPES: Rows = {
     # A sequence of tensors is a list.
     "SplitToSequence": lambda value, sizes, *, axis: list(value.split(sizes, axis)),
     "SequenceAt": lambda sequence, place: sequence[place],
-    "Squeeze": lambda value, axes=None: value.squeeze() if axes is None else value.squeeze(tuple(axes)),
+    "Squeeze": lambda value, axes=None: value.squeeze() if axes is None else value.squeeze(tuple(listed(axes))),
+    "Tile": lambda value, times: value.repeat(times),
     "Unsqueeze": lambda value, axes: reduce(
-        torch.unsqueeze, sorted(axis % (value.ndim + len(axes)) for axis in axes), value
+        torch.unsqueeze, sorted(axis % (value.ndim + len(listed(axes))) for axis in listed(axes)), value
     ),
 }
 """Rows whose operands after the first are plain: numbers and lists of them."""

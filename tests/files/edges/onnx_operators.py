@@ -39,7 +39,7 @@ def case(operator, operands, opsets=NEW, outputs=1, x=X, whole_numbers=False, po
     CASES.append((operator, operands, opsets, outputs, x, whole_numbers, positive, attributes))
 
 
-for name in ("Erf", "Exp", "Neg", "Relu", "Sigmoid"):
+for name in ("Abs", "Cos", "Erf", "Exp", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sin"):
     case(name, "x")
 for name in ("Tanh", "Softplus", "Identity"):
     case(name, "x", (*OLD, *NEW))
@@ -89,6 +89,8 @@ for axes, size in IMAGES.items():
     case("ConvTranspose", ["x", weight, numbers(6)], x=size, group=2, dilations=[2] * axes)
     case("MaxPool", "x", x=size, kernel_shape=[2] * axes, strides=[2] * axes, ceil_mode=1)
     case("MaxPool", "x", x=size, kernel_shape=[3] * axes, pads=[0] * axes + [1] * axes, dilations=[1] * axes)
+    case("AveragePool", "x", x=size, kernel_shape=[2] * axes, strides=[2] * axes, pads=[1] * 2 * axes)
+    case("AveragePool", "x", x=size, kernel_shape=[3] * axes, pads=[0] * axes + [1] * axes, count_include_pad=1)
     case("GlobalAveragePool", "x", x=size)
     case("InstanceNormalization", ["x", numbers(4), numbers(4)], x=size, epsilon=1e-3)
     statistics = [numbers(4), numbers(4), numbers(4), abs(numbers(4))]
@@ -110,6 +112,7 @@ case("Squeeze", ["x", whole(1)], x=(3, 1, 4))
 case("Squeeze", "x", (11,), x=(3, 1, 4), axes=[1])
 case("Squeeze", "x", x=(3, 1, 4))
 case("Unsqueeze", ["x", whole(0, -1)])
+case("Tile", ["x", whole(1, 2, 1, 3)])
 case("Unsqueeze", "x", (11,), axes=[0, 2])
 case("Transpose", "x", perm=[2, 0, 3, 1])
 case("Transpose", "x")
@@ -274,6 +277,7 @@ RECURRENT = ["x", numbers(1, 12, 5), numbers(1, 12, 3), numbers(1, 24)]
         ("Conv", ["x", numbers(3, 4, 2, 2)], {"auto_pad": "SAME_UPPER", "strides": [1, 2]}, "auto_pad=SAME_UPPER"),
         ("MaxPool", "x", {"kernel_shape": [2, 2], "auto_pad": "SAME_UPPER"}, "auto_pad=SAME_UPPER"),
         ("MaxPool", "x", {"kernel_shape": [2, 2], "outputs": 2}, "output 2 of MaxPool"),
+        ("AveragePool", "x", {"kernel_shape": [2, 2], "pads": [0, 0, 1, 1]}, "AveragePool with other pads"),
         ("Det", "x", {}, "the operator Det"),
         ("MaxPool", "x", {"kernel_shape": [2, 2], "storage_order": 1}, "storage_order=1"),
     ],
@@ -285,7 +289,14 @@ def test_what_no_row_honours_is_refused_when_the_file_is_read(operator, operands
         graph_of(model)
 
 
-@pytest.mark.parametrize("operator", ["LeakyRelu", "Elu", "Celu", "Selu", "Shrink", "MeanVarianceNormalization"])
+def test_one_axis_may_come_without_brackets():
+    """As torch writes it for grouped queries; onnxruntime takes it too."""
+    for operator, sides, shape in (("Unsqueeze", (3, 4), (1, 3, 4)), ("Squeeze", (1, 3, 4), (3, 4))):
+        model, _ = model_of(operator, ["x", single(0, np.int64)], 18, 1, sides, False, False, {})
+        assert graph_of(model)(torch.zeros(sides)).shape == shape
+
+
+@pytest.mark.parametrize("operator", ["LeakyRelu", "Celu", "Selu", "Shrink", "MeanVarianceNormalization"])
 def test_a_function_of_onnx_has_its_defaults(operator):
     """Onnx leaves out of its body the attributes that the call leaves out."""
     model, inputs = model_of(operator, "x", 18, 1, X, False, False, {})
