@@ -165,8 +165,8 @@ def given_specimen(original: nn.Module, inputs: Sequence[Any], forward: Any) -> 
 def inputs_in(inputs: Inputs) -> Iterator[CallInput]:
     """The tensors and plain values of a call, by the name or place of the argument, each with its sha256."""
     positional, named = arguments(inputs)
-    given = {f"argument {place}": each for place, each in enumerate(positional, start=1)} | named
-    for name, value in given.items():
+    values = {f"argument {place}": each for place, each in enumerate(positional, start=1)} | named
+    for name, value in values.items():
         for path, leaf in output_parts(value, name):
             if isinstance(leaf, Tensor):
                 yield CallInput(path, tuple(leaf.shape), str(leaf.dtype).removeprefix("torch."), sha256_of(leaf))

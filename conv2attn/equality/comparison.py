@@ -202,26 +202,28 @@ class Comparison:
         if isinstance(made, str):
             return undecided("formula", "C2A409", f"formulas are not compared: {made}")
         networks, one, sizes = made
-        found = one_formula(networks, one, progress=self.asked.progress)
+        identification = one_formula(networks, one, progress=self.asked.progress)
         if not numbers:
-            found = dataclasses.replace(found, mode=f"{found.mode}{DESCRIBED}")
-        again = isinstance(self.inputs, Tensor) and numbers and not found.equal and self.same and self.difference
+            identification = dataclasses.replace(identification, mode=f"{identification.mode}{DESCRIBED}")
+        again = (
+            isinstance(self.inputs, Tensor) and numbers and not identification.equal and self.same and self.difference
+        )
         if again and self.exchangeable(one):
             inner = "network." if networks[0] is not self.networks[0] else ""
-            found = one_formula(networks, one, {inner + name for name in self.same}, self.asked.progress)
-        if found.equal and found.log2_chance is not None:
+            identification = one_formula(networks, one, {inner + name for name in self.same}, self.asked.progress)
+        if identification.equal and identification.log2_chance is not None:
             self.identified = Identified(
-                found.log2_chance,
-                found.oracle_values,
-                found.degree,
-                found.height,
-                found.primes,
+                identification.log2_chance,
+                identification.oracle_values,
+                identification.degree,
+                identification.height,
+                identification.primes,
                 sizes,
-                found.mode,
+                identification.mode,
             )
             # FINGERPRINT assumes that hashes are independent except for one pair of words; that is no theorem.
             return holds("formula", Strength.IDENTIFIED, licensed_by=("FINGERPRINT", WITHOUT_THEOREM))
-        told = found.reason or "the formulas differ, which refutes nothing"
+        told = identification.reason or "the formulas differ, which refutes nothing"
         return undecided("formula", "C2A409", f"their formulas are not known to be equal: {told}")
 
     def enclosed_now(self) -> list[Any]:

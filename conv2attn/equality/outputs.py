@@ -81,14 +81,14 @@ def path_of(key: Any, paths: Sequence[str], which: str) -> str:
         UsageError: there is no such tensor (C2A002).
     """
     wanted = (f"output[{key!r}]", str(key), f"output{key}", f"output[{key}]")
-    found = next((path for path in wanted if path in paths), None)
-    if found is None and key == 0 and list(paths) == ["output"]:
+    match = next((path for path in wanted if path in paths), None)
+    if match is None and key == 0 and list(paths) == ["output"]:
         return "output"
-    if found is None:
+    if match is None:
         raise UsageError(
             "C2A002", f"the {which} network returns no tensor {key!r}", f"Match some of {', '.join(paths)}."
         )
-    return found
+    return match
 
 
 @final

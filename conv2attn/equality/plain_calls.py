@@ -80,7 +80,7 @@ def differing_calls(networks: tuple[nn.Module, nn.Module], inputs: Inputs, outpu
     if not any(bool((gap > 0).any()) for gap in gaps.values()):
         return Difference()
     shaken: tuple[list[dict[str, Tensor]], list[dict[str, Tensor]]] = [], []
-    found = Difference(math.inf)
+    difference = Difference(math.inf)
     for seed in range(1, SHAKES + 1):
         for which, network, outcomes in zip(("first", "second"), networks, shaken, strict=True):
             try:
@@ -95,10 +95,10 @@ def differing_calls(networks: tuple[nn.Module, nn.Module], inputs: Inputs, outpu
             largest_ratio(ours, sides, [each.get(ours) for each in shaken[0]], [each.get(theirs) for each in shaken[1]])
             for (ours, theirs), sides in plain.items()
         )
-        found = max(ratios, key=lambda each: each.ratio)
-        if found.ratio <= SETTLED:  # more calls only lower the ratio
+        difference = max(ratios, key=lambda each: each.ratio)
+        if difference.ratio <= SETTLED:  # more calls only lower the ratio
             break
-    return found
+    return difference
 
 
 def tensor_pairs(first: Any, second: Any) -> dict[tuple[str, str], tuple[Tensor, Tensor]]:
@@ -111,8 +111,8 @@ def tensor_pairs(first: Any, second: Any) -> dict[tuple[str, str], tuple[Tensor,
 
 def real_tensors(output: Any) -> dict[str, Tensor]:
     """The dense tensors of an output by path; real and imaginary parts along one more axis."""
-    found = {path: tensor.detach() for path, tensor in dense_parts(output)}
-    return {path: torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for path, t in found.items()}
+    tensors = {path: tensor.detach() for path, tensor in dense_parts(output)}
+    return {path: torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for path, t in tensors.items()}
 
 
 def largest_ratio(

@@ -84,6 +84,7 @@ def contents_of_pickle(path: Path, kind: Kind, file: IO[bytes], allow: Sequence[
     if any(name not in DATA_GLOBALS for name in names):
         assumed = (f"read from its pickle, which names {', '.join(names)}",)
         return Contents(path, kind, {}, network=read_module(path, names, allow), assumed=assumed)
+    # Objects that training scripts store become empty records, so that their files load.
     with safe_globals(RECORDS):
         return Contents(path, kind, unpickle_dict(path, file))
 
@@ -98,6 +99,7 @@ def contents_of_folder(folder: Path, limit: int) -> Contents:
             raise CheckpointError(
                 "C2A301", f"{path}, which the index of {folder} names, does not exist", "Copy the whole folder again."
             )
+        # The limit is for all shards together.
         limit -= path.stat().st_size
         if limit < 0:
             raise CheckpointError(
@@ -106,6 +108,7 @@ def contents_of_folder(folder: Path, limit: int) -> Contents:
                 "Raise --max-size, in GiB, if the folder is meant to be so large.",
             )
         part = contents_of(path)
+        # Which of two tensors counts would depend on the order of the files.
         if repeated := tensors.keys() & part.content.keys():
             raise CheckpointError(
                 "C2A303",
@@ -136,6 +139,7 @@ def weight_files(folder: Path) -> list[Path]:
     ):
         raise CheckpointError("C2A303", f"{index} has no weight_map of file names", "Download it again.")
     names = sorted(set(weight_map.values()))
+    # An index could otherwise name any file of the machine.
     if outside := [name for name in names if Path(name).name != name]:
         raise CheckpointError(
             "C2A303", f"{index} names {outside[0]!r}, which is not in its folder", "Download the whole folder again."

@@ -68,8 +68,10 @@ def read_images(
     if not array.ndim or array.is_complex() or not array.numel():
         shape = "x".join(map(str, array.shape)) or "single"
         raise CheckpointError("C2A303", f"{path} holds {shape} numbers of {array.dtype}, not images", PASS_IMAGES)
-    known = tuple(size or (size_in(network) if network is not None else ()))
-    if array.ndim == 1 or (array.ndim == 3 and len(known) != 2 and known[:1] == (len(array),) != (array.shape[1],)):
+    image_size = tuple(size or (size_in(network) if network is not None else ()))
+    if array.ndim == 1 or (
+        array.ndim == 3 and len(image_size) != 2 and image_size[:1] == (len(array),) != (array.shape[1],)
+    ):
         array = array[None]
     batch, steps = normalise_pixels(array, requested)
     return batch, f"{counted(len(array), 'image' if array.ndim > 2 else 'input')} of {place.name}{steps}"

@@ -87,6 +87,7 @@ def inspection_of(path: Path, limit: int = LARGEST_FILE) -> Inspection:
         contents = contents_of(path, limit)
         saved, state = recognise_plan(contents), state_in(contents.content)
     except CheckpointError as error:
+        # An inspection reports a file of another content; a missing or damaged file stays an error.
         if error.code != "C2A303":
             raise
         return Inspection(*facts, (), (), (error.found,), ())

@@ -144,6 +144,7 @@ def recognise_plan(contents: Contents) -> tuple[SavedPlan, dict[str, Tensor]] | 
     mark = content.get("conv2attn")
     if not isinstance(mark, str):
         return None
+    # A plan of another format could be read wrongly without an error.
     if mark != PLAN_FORMAT:
         reason = f"{contents.path} is a network of format {mark[:40]!r}, and this version reads {PLAN_FORMAT!r}"
         raise CheckpointError("C2A303", reason, "Convert the network again, and save it.")
@@ -175,6 +176,7 @@ def metadata_of(contents: Contents) -> Mapping[str, Any]:
 
 def plan_of(content: Mapping[Any, Any], tensors: int) -> SavedPlan:
     """Reads the plan; raises before building if it has more blocks than there are tensors."""
+    # The kind of the architecture decides the type of its plan, so it is converted separately.
     plan = msgspec.convert({**content, "architecture": None}, SavedPlan)
     if content["architecture"] is None:
         return plan
@@ -290,6 +292,7 @@ def calls_of_plan(calls: Mapping[str, Any]) -> AttendingCalls:
     attending.geometries = [as_tuples(geometry) for geometry in calls["geometries"]]
     for plan in calls["layers"]:
         layer = from_plan({**plan, "value": True, "output": True, "kernel_size": None})
+        # Layers of functional calls have no weights of their own, and a plan without any would be refused.
         layer.value = layer.output = None
         attending.layers.append(layer)
     return attending
@@ -317,6 +320,7 @@ def with_tensors(network: nn.Module, plan: SavedPlan, tensors: Mapping[str, Tens
     dtypes = {tensor.dtype for tensor in state.values() if tensor.is_floating_point()}
     if len(dtypes) == 1 and isinstance(plan.architecture, Foreign):
         network.to(dtype=next(iter(dtypes)))
+    # `assign` keeps strides and dtypes of the file, which a copy into existing tensors would lose.
     network.load_state_dict(state, strict=True, assign=True)
     for first, *aliases in plan.tied:
         for name in aliases:
@@ -331,6 +335,7 @@ def with_tensors(network: nn.Module, plan: SavedPlan, tensors: Mapping[str, Tens
 
 def plan_as_data(plan: SavedPlan) -> dict[str, Any]:
     """The plan as plain data, which `recognise_plan` reads."""
+    # Classes have no name in JSON, so the file names the kind.
     kind = next((kind for kind, (plans, _) in ARCHITECTURES.items() if isinstance(plan.architecture, plans)), "foreign")
     architecture_data = None if plan.architecture is None else [kind, plan.architecture]
     data = {field.name: getattr(plan, field.name) for field in fields(plan)}

@@ -64,8 +64,8 @@ def capture(
 
     with running(network, inputs):
         Watch(network, see, blind=selection.wants, gates=True).run(lambda: call_network(network, inputs))
-    found = chosen(network, {name: joined_calls(each) for name, each in pieces.items()}, names, selection)
-    return {name.replace("(root)", ""): each for name, each in found.items()}
+    layers = chosen(network, {name: joined_calls(each) for name, each in pieces.items()}, names, selection)
+    return {name.replace("(root)", ""): each for name, each in layers.items()}
 
 
 def by_convention(attended: Attended, place: Running, heads: int | None = None) -> Captured:
@@ -86,17 +86,17 @@ def chosen(
     every = [*names, *(name for name in unobserved if name not in attention)]
     if every:
         selection.check(sorted(every), "layer that attends")
-    found = {**{n: each for n, each in unobserved.items() if selection.wants(n)}, **attention}
-    if not found and every:
+    captured = {**{n: each for n, each in unobserved.items() if selection.wants(n)}, **attention}
+    if not captured and every:
         raise UsageError("C2A501", "every layer that attends is skipped", "Leave one in.")
-    if not found:
+    if not captured:
         raise UsageError(
             "C2A501",
             f"{type(network).__name__} did not attend to anything on these inputs",
             "Pass inputs on which the model attends, or the attention itself as an array.",
         )
     order = {name or "(root)": place for place, (name, _) in enumerate(network.named_modules())}
-    return dict(sorted(found.items(), key=lambda item: order.get(item[0].split("#")[0], 0)))
+    return dict(sorted(captured.items(), key=lambda item: order.get(item[0].split("#")[0], 0)))
 
 
 def joined_calls(pieces: list[Captured]) -> Captured:

@@ -101,24 +101,24 @@ def copy_network(network: nn.Module) -> Any:
 def in_place_of_copies(network: nn.Module) -> dict[int, Any]:
     """The replacements, by id, of a network's objects that Python cannot copy."""
     waiting: list[Any] = [network]
-    found, entered = dict[int, Any](), dict[int, Any]()  # with the objects, so that no id is reused
+    replacements, entered = dict[int, Any](), dict[int, Any]()  # with the objects, so that no id is reused
     while waiting:
         thing = waiting.pop()
         if id(thing) in entered:
             continue
         entered[id(thing)] = thing
         if type(thing) in LOCKS:
-            found.setdefault(id(thing), LOCKS[type(thing)]())
+            replacements.setdefault(id(thing), LOCKS[type(thing)]())
         elif type(thing) is threading.Condition and type(lock := vars(thing)["_lock"]) in LOCKS:
             # It holds bound methods of its lock, which a deep copy leaves bound to the original's; events and queues do
             # too.
-            found[id(thing)] = threading.Condition(found.setdefault(id(lock), LOCKS[type(lock)]()))
+            replacements[id(thing)] = threading.Condition(replacements.setdefault(id(lock), LOCKS[type(lock)]()))
             entered[id(lock)] = lock
         elif isinstance(thing, SHARED):
-            found[id(thing)] = thing
+            replacements[id(thing)] = thing
         elif not isinstance(thing, NOT_ENTERED):
             waiting += gc.get_referents(thing)
-    return found
+    return replacements
 
 
 def why_not_copied(network: nn.Module, memo: dict[Any, Any], error: Exception) -> Exception:

@@ -282,8 +282,8 @@ def softened(network: Network, alpha: float) -> Iterator[Network]:
             reason = f"{type(network).__name__} is within another block that softens it"
             raise UsageError("C2A004", reason, "Let that block end first, or soften a copy.")
         SOFT.update(encodings)
-    held = {name: layer.encoding.alpha for name, layer in layers.items()}
-    alphas = {name: each.detach().clone() if isinstance(each, Tensor) else each for name, each in held.items()}
+    sharpness = {name: layer.encoding.alpha for name, layer in layers.items()}
+    alphas = {name: each.detach().clone() if isinstance(each, Tensor) else each for name, each in sharpness.items()}
     try:
         for layer in layers.values():
             layer.encoding.assign(alpha=alpha)

@@ -74,8 +74,8 @@ def _(distillation: Distillation[Any], verbose: bool = False) -> Document:
     summary = f"{convolved} of {counted(every, 'head')} became convolutions of {counted(size, 'token')} a side"
     lines = []
     if (effect := distillation.effect) is not None and (seconds := distillation.seconds) is not None:
-        held = f"{counted(distillation.held_out, 'image')} held out"
-        lines.append(f"change of the output on {held}: {value_and_error(effect.change, effect.change_error)}")
+        images = f"{counted(distillation.held_out, 'image')} held out"
+        lines.append(f"change of the output on {images}: {value_and_error(effect.change, effect.change_error)}")
         if effect.loss is not None:
             loss = value_and_error(effect.loss, effect.loss_error)
             accuracy = value_and_error(effect.accuracy, effect.accuracy_error)

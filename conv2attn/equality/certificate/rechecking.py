@@ -54,8 +54,8 @@ class Recheck(Report):
         """The statement derived here; empty if there is none."""
         if self.log2_chance is None:
             return ""
-        each = " at each" if len(self.sizes) > 1 else ""
-        sizes, chance = in_words(self.sizes), f"a chance of 2^{self.log2_chance:.0f}{each}"
+        of_each = " at each" if len(self.sizes) > 1 else ""
+        sizes, chance = in_words(self.sizes), f"a chance of 2^{self.log2_chance:.0f}{of_each}"
         return f"{SAME_FORMULA} of {sizes}, {self.mode}, but for {chance}"
 
     @property
@@ -121,8 +121,8 @@ def told_apart(found: Sequence[Identification]) -> str:
 
 def with_stored_chance(anew: Certificate, body: Mapping[str, Any]) -> Certificate:
     """The certificate with the stored error probability, if newly drawn primes explain the difference."""
-    known = body.get("identified")
-    chance = known.get("log2_chance") if isinstance(known, dict) else None
+    stored = body.get("identified")
+    chance = stored.get("log2_chance") if isinstance(stored, dict) else None
     if anew.identified is None or not isinstance(chance, float):
         return anew
     if not abs(chance - anew.identified.log2_chance) <= BITS_OF_CHANCE:
@@ -161,10 +161,10 @@ def identified_at(
     for each in (drawn, size) if min(drawn) > 0 else (size,):
         images = torch.rand(1, *each, device="cpu").to(like)
         shown = set_engine(copy_network(second), "dense") if each is drawn and has_attention(second) else second
-        found = one_formula(*tensors_alone((first, shown), images, names))
-        if found.equal is not None:
+        formula = one_formula(*tensors_alone((first, shown), images, names))
+        if formula.equal is not None:
             break
-    return found
+    return formula
 
 
 def tensors_alone(

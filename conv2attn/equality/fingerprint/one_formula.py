@@ -28,5 +28,5 @@ def one_formula(
     first, second = networks if here else (move_network(copy_network(network), cpu) for network in networks)
     if same:
         first, second = with_layers_of_the_first((first, second), same)
-    found = identify(first, second, images.cpu(), progress=progress)
-    return found if here else replace(found, mode=f"{found.mode}, run on the CPU")
+    identification = identify(first, second, images.cpu(), progress=progress)
+    return identification if here else replace(identification, mode=f"{identification.mode}, run on the CPU")

@@ -114,8 +114,8 @@ class Run(TorchDispatchMode):
         """New tensors in the layout of the plain call."""
         if isinstance(out, list | tuple) and isinstance(plan, list | tuple) and len(out) == len(plan):
             return type(out)(self.relaid(each, its) for each, its in zip(out, plan, strict=True))
-        known = not self.numbers.depends(out) or self.trace.owner(out) in self.trace.made
-        if known or not isinstance(plan, tuple) or len(plan) != 5:
+        final = not self.numbers.depends(out) or self.trace.owner(out) in self.trace.made
+        if final or not isinstance(plan, tuple) or len(plan) != 5:
             return out
         size, stride = out.field_view[0], plan[2]
         if plan[1] != size or laid(size, out.field_view[1]) == stride:

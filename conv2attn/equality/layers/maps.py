@@ -37,10 +37,10 @@ def compare_maps(pair: Pair) -> list[Finding]:
     dtypes = original.weights.stored.dtype, converted.weights.stored.dtype
     if dtypes[0] != dtypes[1]:
         return [refuted("weights", "C2A402", f"weights are {dtypes[1]}, not {dtypes[0]}")]
-    found = compare_places(pair), compare_weights(pair)
+    findings = compare_places(pair), compare_weights(pair)
     return [
         replace_finding(finding, licensed_by=claims) if finding.verdict is Verdict.HOLDS else finding
-        for finding, claims in zip(found, licences_of(original, converted), strict=True)
+        for finding, claims in zip(findings, licences_of(original, converted), strict=True)
     ]
 
 

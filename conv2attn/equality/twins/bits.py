@@ -36,5 +36,5 @@ def same_numbers(first: Tensor, second: Tensor) -> bool:
         return True
     if first.shape != second.shape or not first.is_floating_point():
         return False
-    known = ~first.isnan()
-    return torch.equal(known, ~second.isnan()) and same_bits(first[known], second[known])
+    is_number = ~first.isnan()
+    return torch.equal(is_number, ~second.isnan()) and same_bits(first[is_number], second[is_number])

@@ -120,12 +120,12 @@ class LayerNumbersOf:
         """The output; records the difference of both layers."""
         # Its own result first: later code may read its strides, fresh memory and gradients.
         result: Tensor = type(self.layer).forward(self.layer, input, *rest, **keywords)
-        given = input.detach()
+        image = input.detach()
 
         def numbers(layer: nn.Module) -> Tensor:
-            return own(layer, given, *rest, **keywords)
+            return own(layer, image, *rest, **keywords)
 
-        return carried(result, self.other, numbers, self.pairs, given, carrying=self.carrying)
+        return carried(result, self.other, numbers, self.pairs, image, carrying=self.carrying)
 
 
 @final
@@ -135,8 +135,8 @@ class FunctionNumbers:
     def __init__(self, calls: Any, pairs: list[LayerPair], carrying: bool):
         self.calls, self.carrying, self.untouched = calls, carrying, calls.untouched
         # A function may be called with several geometries; the pairs are in the same order.
-        known = [*calls.geometries, *calls.later_layers]
-        self.by_geometry = dict(zip(known, pairs, strict=False))
+        geometries = [*calls.geometries, *calls.later_layers]
+        self.by_geometry = dict(zip(geometries, pairs, strict=False))
 
     def __call__(self, convolution: Convolution, image: Tensor, plain: "partial[Tensor]") -> Tensor:
         """The output of one call."""

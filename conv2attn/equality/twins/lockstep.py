@@ -256,8 +256,8 @@ class Lockstep:
             raise Different("numbers of a tensor")
         # Shared memory decides which other tensors an in-place write changes.
         ours, theirs = (each.untyped_storage()._cdata for each in (first, second))
-        known = self.storages[0].setdefault(ours, theirs), self.storages[1].setdefault(theirs, ours)
-        if known != (theirs, ours):
+        partners = self.storages[0].setdefault(ours, theirs), self.storages[1].setdefault(theirs, ours)
+        if partners != (theirs, ours):
             raise Different("memory is shared in one network and not in the other")
         self.state(first.__dict__, second.__dict__)
 

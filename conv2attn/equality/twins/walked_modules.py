@@ -43,7 +43,7 @@ def attending(module: nn.Module | None) -> AttendingCalls | None:
 
 def modules_outside_layers(network: nn.Module) -> dict[str, nn.Module]:
     """The modules by all their names, except those inside layers and inside attention that replaces functions."""
-    found = dict[str, nn.Module]()
+    outside = dict[str, nn.Module]()
     inside: list[str] = []
     for name, module in network.named_modules(remove_duplicate=False):
         # A layer is compared as one value, so its parts are not walked.
@@ -52,21 +52,21 @@ def modules_outside_layers(network: nn.Module) -> dict[str, nn.Module]:
         if isinstance(module, AttendingCalls):
             inside.append(name)
             continue
-        found[name] = module
+        outside[name] = module
         if is_layer(module):
             inside.append(f"{name}." if name else "")
-    return found
+    return outside
 
 
 def paired_layers(
     ours: Mapping[str, nn.Module], theirs: Mapping[str, nn.Module]
 ) -> Iterator[tuple[str, nn.Module, nn.Module]]:
     """The layers with the same names; a pair with several names by its first."""
-    known = set[tuple[int, int]]()
+    paired = set[tuple[int, int]]()
     for name, module in ours.items():
         other = theirs.get(name)
-        if other is not None and is_layer(module) and is_layer(other) and (id(module), id(other)) not in known:
-            known.add((id(module), id(other)))
+        if other is not None and is_layer(module) and is_layer(other) and (id(module), id(other)) not in paired:
+            paired.add((id(module), id(other)))
             yield name, module, other
 
 

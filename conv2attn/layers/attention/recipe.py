@@ -50,6 +50,7 @@ class Recipe:
 
     def serves(self, basis: Basis) -> bool:
         """Whether the recipe was decided for this padding and these queries."""
+        # Identity first: a comparison of equal tuples at every call costs more.
         same = self.padding is basis.padding and self.sites is basis.sites
         return same or (self.padding == basis.padding and self.sites == basis.sites)
 
@@ -101,6 +102,7 @@ def facts_from(
     numbers: HeadNumbers, image: Tensor, operators: Positions | None, values: list[Any] | None
 ) -> OperatorFacts:
     """The facts derived from the numbers of heads, for images with the dtype and device of `image`."""
+    # Derived once, since each call would otherwise read numbers from the device.
     offsets = targets(numbers, image.dtype, image.device.type)
     points = None if isinstance(offsets, str) else lattice(offsets)
     taps = taps_of_heads(numbers.centers, numbers.alphas)
@@ -181,6 +183,7 @@ class Question:
         """The reason why a head has a target beyond the grid (of any size while a graph is traced), or ""."""
         if within_margins(self.basis.sites, offsets):
             return ""
+        # In a graph the size is a symbol, and a head may leave some of its grids.
         if self.traced:
             return "a head leaves the grid, by an amount that depends on the size of the image"
         head = first_stray(self.grid, offsets)

@@ -75,6 +75,7 @@ def typed(graph: Graph, like: Tensor) -> Graph:
 
 def with_loops(graph: Graph, loop: float) -> Sparse:
     """Kipf's normalisation of a graph with at most one loop per node, as torch_geometric keeps them."""
+    # torch_geometric keeps one of several loops of a node, and a basis would add them up.
     loops = graph.edges[0][graph.edges[0] == graph.edges[1]]
     if len(loops.unique()) < len(loops):
         raise UnsupportedError(
@@ -128,6 +129,7 @@ def _(layer: RGCNConv, graph: Graph, kinds: Tensor) -> Basis:
     taps = layer.weight
     if layer.num_bases is not None:
         taps = torch.einsum("rb,bio->rio", layer.comp, taps)
+    # Blocks on the diagonal of each relation's matrix, stored without the zeros around them.
     if layer.num_blocks is not None:
         taps = torch.stack([torch.block_diag(*blocks) for blocks in taps])
     if layer.root is not None:

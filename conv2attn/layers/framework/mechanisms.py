@@ -116,6 +116,7 @@ class Quadratic(Mechanism):
                 "quadratic positions score only all pairs of one grid",
                 "Pass tokens of one grid.",
             )
+        # Queries and keys are the same tokens, so every site is a query.
         grid = AttentionGrid(pairs.sides, Sites.everywhere(len(pairs.sides)))
         everywhere = torch.arange(math.prod(pairs.sides), device=keys.device)
         return QuadraticSoftmax(self.center, self.alpha).scores(grid, everywhere, keys.dtype)

@@ -133,8 +133,8 @@ def warnings_about(network: nn.Module, conversion: Conversion, trainable: bool) 
     """The warnings about a converted network; `trainable` if its positions are to be trained."""
     layers, rows = attention_layers(network).values(), conversion.rows
     if not layers and rows and all(row.outcome == UNSUPPORTED for row in rows):
-        found = f"no convolution of the {type(network).__name__} was converted: {rows[0].reason.rstrip('.')}"
-        yield Conv2AttnWarning("C2A109", found, "See conversion_of(network), which has the reason for each.")
+        sentence = f"no convolution of the {type(network).__name__} was converted: {rows[0].reason.rstrip('.')}"
+        yield Conv2AttnWarning("C2A109", sentence, "See conversion_of(network), which has the reason for each.")
     if not layers and not rows:
         yield Conv2AttnWarning(
             "C2A109",

@@ -88,15 +88,15 @@ class Answers:
         at = arranged(image, self.count, query.cells, key.cells, lead)
         if isinstance(at, str):
             return None, at
-        found = [placed(query, key, value, shape, each) for each in at]
-        why = next((each for each in found if isinstance(each, str)), "")
+        placements = [placed(query, key, value, shape, each) for each in at]
+        why = next((each for each in placements if isinstance(each, str)), "")
         alike = all(bool((each.cells[at] == each.cells[at[:1]]).all()) for each in (query, key))
         # Tokens without a place, such as mask tokens, must be the same ones in all images.
         exact = query.exact and key.exact
         lost = any(bool(((cells := each.cells[at]) < 0).ne(cells[:1] < 0).any()) for each in (query, key))
         if not why and not alike and (lost or not exact):
             why = PLACES_DIFFER
-        where = why or found[0]
+        where = why or placements[0]
         if not isinstance(where, str) and not alike:
             where = images_as_windows(query, key, at)
         return Layout(tuple(calls), at), where
@@ -149,10 +149,10 @@ def answers_of(alone: Perturbed, inputs: Any, count: int, ordered: bool = True) 
     except Exception as error:  # a network may raise its own
         return f"two images do not run together in float64 ({first_line(error)})"
     try:
-        found: Mapping[Call, Mapping[str, Places]] | str = places(pair, order)
+        by_call: Mapping[Call, Mapping[str, Places]] | str = places(pair, order)
     except Exception as error:  # a network may raise its own
-        found = f"it does not run with noise on its input ({first_line(error)})"
-    return Answers(pair.images, found, images, shapes, order.reasons)
+        by_call = f"it does not run with noise on its input ({first_line(error)})"
+    return Answers(pair.images, by_call, images, shapes, order.reasons)
 
 
 def runs_of(

@@ -20,8 +20,8 @@ class Silence:
 
     def __call__(self, name: str, attention: Tensor, number: int = 0) -> Tensor:
         """The attention to use in this call of a layer: the given one if its shape fits, otherwise zeros."""
-        given = self.passing.get((name, number))
-        return given if given is not None and given.shape == attention.shape else torch.zeros_like(attention)
+        passed = self.passing.get((name, number))
+        return passed if passed is not None and passed.shape == attention.shape else torch.zeros_like(attention)
 
 
 @final

@@ -82,14 +82,14 @@ def attention_by_run(network: nn.Module, sides: Sides | None = None, inputs: Any
     # Sizes are guesses: if the network fails on one, the next is tried.
     for first, second in pairs_of_inputs(network, sides, inputs):
         try:
-            found = known_of(double, first, second, sides, roundoff)
+            records = known_of(double, first, second, sides, roundoff)
         except (Conv2AttnError, *FAILURES) as error:  # the network does not run on this size
             if isinstance(error, Conv2AttnError) and error.code == "C2A501":
                 raise
             failure = failure or f" ({first_line(error)})"
             continue
-        if found:
-            return found
+        if records:
+            return records
     of_sides = "" if sides is None else f" and has {'x'.join(map(str, sides))} tokens"
     raise UsageError(
         "C2A503", f"no input is known on which {kind} runs{of_sides}{failure}", "Pass the --grid of its tokens."

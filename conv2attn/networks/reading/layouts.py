@@ -83,17 +83,17 @@ class Located:
 
 def images_of_rows(pair: Perturbed) -> tuple[dict[Call, Tensor], dict[Call, Shape]]:
     """The image of each row of each call, by its leading axes, NONE or SEVERAL; and the attention's shape."""
-    found, shapes = dict[Call, Tensor](), dict[Call, Shape]()
+    images_by_call, shapes = dict[Call, Tensor](), dict[Call, Shape]()
     for each in (pair, *pair.others()):
         if not each.has_images:
             continue
         images, shapes = answering(each)
         for call, image in images.items():
-            if call not in found or not bool((found[call] >= 0).any()):
-                found[call] = image
-        if all(bool((image >= 0).any()) for image in found.values()):
+            if call not in images_by_call or not bool((images_by_call[call] >= 0).any()):
+                images_by_call[call] = image
+        if all(bool((image >= 0).any()) for image in images_by_call.values()):
             break
-    return found, shapes
+    return images_by_call, shapes
 
 
 def answering(pair: Perturbed) -> tuple[dict[Call, Tensor], dict[Call, Shape]]:
@@ -101,7 +101,7 @@ def answering(pair: Perturbed) -> tuple[dict[Call, Tensor], dict[Call, Shape]]:
     generator = torch.Generator().manual_seed(2)
     assert pair.shape is not None
     noise = torch.randn(pair.shape, generator=generator, device="cpu", dtype=torch.float64) * EPSILON
-    found = dict[Call, Tensor]()
+    image_of = dict[Call, Tensor]()
     with SpooledTemporaryFile(IN_MEMORY) as file:
         runs = Runs(file, pair, None)
         for image in range(pair.images):
@@ -116,17 +116,17 @@ def answering(pair: Perturbed) -> tuple[dict[Call, Tensor], dict[Call, Shape]]:
     by_axes = sorted(squares.items(), key=lambda item: item[1][0].ndim != len(runs.shapes[item[0][0]]) - 2)
     for (call, _), each in by_axes:
         lead = runs.shapes[call][:-2]
-        if each[0].ndim != len(lead) and call in found and bool(found[call].any()):
+        if each[0].ndim != len(lead) and call in image_of and bool(image_of[call].any()):
             continue
         of_images = as_rows(each, lead)
         if of_images is not None:
             live = of_images > SILENT * float(of_images.max())
-            found[call] = found[call] | live if call in found else live
+            image_of[call] = image_of[call] | live if call in image_of else live
     # A row that responds to noise in several images mixes them: batch statistics, or keys of another image.
-    several = {call: live.sum(0) > 1 for call, live in found.items()}
+    several = {call: live.sum(0) > 1 for call, live in image_of.items()}
     images = {
         call: torch.where(several[call], SEVERAL, torch.where(live.any(0), live.long().argmax(0), NONE))
-        for call, live in found.items()
+        for call, live in image_of.items()
     }
     return images, runs.shapes
 

@@ -22,12 +22,12 @@ def asked(count: int, changes: Callable[[Tensor], Mapping[Key, Tensor]]) -> dict
         changes: the changes (..., width) of the targets, linear in the changes of the parts.
     """
     whole, ramped = changes(torch.ones(count).double()), changes((torch.arange(count) + 0.5).double() / count)
-    found = dict[Key, Tensor]()
+    parts = dict[Key, Tensor]()
     for key, change in whole.items():
         squares = change.pow(2).sum(-1)
         some = squares > FAINT * squares.max()
-        found[key] = torch.where(some, numbered(change, ramped[key], count).long(), NONE)
-    return found
+        parts[key] = torch.where(some, numbered(change, ramped[key], count).long(), NONE)
+    return parts
 
 
 @final
@@ -50,8 +50,8 @@ class Heads:
 
     def split(self, tensor: Tensor, rest: int) -> Tensor:
         """A tensor with `rest` axes after the leading ones, as (heads, rows, ...)."""
-        behind = tensor.shape[tensor.ndim - rest :]
-        return tensor.reshape(*self.lead, *behind).movedim(self.axis, 0).reshape(self.count, self.rows, *behind)
+        width = tensor.shape[tensor.ndim - rest :]
+        return tensor.reshape(*self.lead, *width).movedim(self.axis, 0).reshape(self.count, self.rows, *width)
 
     def joined(self, tensor: Tensor) -> Tensor:
         """A tensor (heads, rows, ...) with the leading axes of queries and keys."""
@@ -61,9 +61,9 @@ class Heads:
 
 def alike(orders: Tensor) -> Tensor | None:
     """The common order of all heads (heads, ...) that read tokens; None if they differ or read several."""
-    found = orders.amax(0)
-    agree = bool(((orders == found) | (orders == NONE)).all()) and not bool((found == SEVERAL).any())
-    return found if agree and bool((found >= 0).any()) else None
+    common = orders.amax(0)
+    agree = bool(((orders == common) | (orders == NONE)).all()) and not bool((common == SEVERAL).any())
+    return common if agree and bool((common >= 0).any()) else None
 
 
 def covers(order: Tensor, count: int) -> bool:
@@ -76,9 +76,9 @@ def index_in(order: Tensor, count: int) -> Tensor | None:
     (places,) = (order >= 0).nonzero(as_tuple=True)
     if len(order[places].unique()) < len(places):
         return None
-    found = torch.full((count,), NONE)
-    found[order[places]] = places
-    return found
+    index = torch.full((count,), NONE)
+    index[order[places]] = places
+    return index
 
 
 def as_tokens(tensor: Tensor, channels: int) -> Tensor:

@@ -204,28 +204,28 @@ class ReadingPass:
     def records_of(self, name: str) -> list[AttentionRecord]:
         """The records of an attention of this name: one for all its calls, or one per call."""
         if name in self.layers or name in self.unseen:
-            found = [AttentionRecord(name, ((name, 0),), None, ALONE)]
+            records = [AttentionRecord(name, ((name, 0),), None, ALONE)]
         elif isinstance(self.asked, str):
-            found = [AttentionRecord(name, ((name, 0),), None, self.asked)]
+            records = [AttentionRecord(name, ((name, 0),), None, self.asked)]
         else:
             groups = [each for each in self.asked.groups if each[0][0] == name]
             if not groups and not self.asked.calls_of(name):
                 groups = [((name, 0),)]
-            found = [
+            records = [
                 self.placed(f"{name} (call {number + 1})" if number else name, group)
                 for number, group in enumerate(groups)
             ]
-        self.every |= {each.name: each for each in found}
-        return found
+        self.every |= {each.name: each for each in records}
+        return records
 
     def placed(self, name: str, calls: tuple[Call, ...]) -> AttentionRecord:
         """The record of these calls; if token places differ between images, images count as windows."""
-        asked = self.asked
-        assert not isinstance(asked, str)
-        if calls[0] not in asked.shapes:
+        answers = self.asked
+        assert not isinstance(answers, str)
+        if calls[0] not in answers.shapes:
             return AttentionRecord(name, calls, None, UNSEEN.reason)
-        layout, where = asked.placed(calls)
-        why = DRAWN if name.split(" ")[0] in self.drawn else asked.why_unordered(calls)
+        layout, where = answers.placed(calls)
+        why = DRAWN if name.split(" ")[0] in self.drawn else answers.why_unordered(calls)
         if why or layout is None or isinstance(where, str) or not where.by_image:
             return AttentionRecord(name, calls, layout, why or where)
         batch = self.batches[0]

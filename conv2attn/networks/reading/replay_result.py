@@ -29,9 +29,9 @@ CONSTANT_VALUES = "some of its keys have values that depend on no token of its i
 
 def too_many(passes: int, heads: int, width: int, together: int) -> str:
     """The reason for a layer whose matrices would take more than `MOST_PASSES` runs."""
-    each = f"{heads} heads of {width} channels, {together} in a run"
+    sizes = f"{heads} heads of {width} channels, {together} in a run"
     return (
-        f"its matrices take {passes:,} runs ({each}), above the limit of {MOST_PASSES:,}: more queries need fewer runs"
+        f"its matrices take {passes:,} runs ({sizes}), above the limit of {MOST_PASSES:,}: more queries need fewer runs"
     )
 
 

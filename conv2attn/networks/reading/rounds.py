@@ -22,12 +22,12 @@ def places(perturbed: Perturbed, order: Order) -> dict[Call, dict[str, Places]]:
     Args:
         order: the order of the rows and columns of each call, if it is known; a call without it passes nothing on.
     """
-    found = dict[Call, dict[str, Places]]()
+    by_call = dict[Call, dict[str, Places]]()
     for each in (perturbed, *perturbed.others()):
-        if each.has_images and not (found and all(map(arrives, found.values()))):
+        if each.has_images and not (by_call and all(map(arrives, by_call.values()))):
             own = places_in_rounds(each, order)
-            found = own | {call: roles for call, roles in found.items() if arrives(roles)}
-    return found
+            by_call = own | {call: roles for call, roles in by_call.items() if arrives(roles)}
+    return by_call
 
 
 def arrives(roles: dict[str, Places]) -> bool:
@@ -43,28 +43,28 @@ def places_in_rounds(perturbed: Perturbed, order: Order) -> dict[Call, dict[str,
     """
 
     def asked(rule: Silence) -> dict[Call, dict[str, Places]]:
-        found = by_maps(perturbed, places_by(perturbed, rule), rule)
-        for roles in found.values():  # some were placed by feature maps
+        by_call = by_maps(perturbed, places_by(perturbed, rule), rule)
+        for roles in by_call.values():  # some were placed by feature maps
             conclude(roles)
-        for call in found.keys() & order.turned:
-            found[call] |= {"query": found[call]["key"], "key": found[call]["query"]}
-        for call in found.keys() & order.rows.keys():
-            found[call]["query"] = of_these(found[call]["query"], order.rows[call])
-        return found
+        for call in by_call.keys() & order.turned:
+            by_call[call] |= {"query": by_call[call]["key"], "key": by_call[call]["query"]}
+        for call in by_call.keys() & order.rows.keys():
+            by_call[call]["query"] = of_these(by_call[call]["query"], order.rows[call])
+        return by_call
 
     unknown = {name for (name, _), why in order.reasons.items() if why}
-    passing, found = dict[Call, Tensor](), asked(Silence())
-    while lost := [call for call in found if not arrives(found[call])]:
-        calls = list(found)
+    passing, by_call = dict[Call, Tensor](), asked(Silence())
+    while lost := [call for call in by_call if not arrives(by_call[call])]:
+        calls = list(by_call)
         # Only earlier calls can block the first call without a place.
         before = [call for call in calls[: calls.index(lost[0])] if call not in passing and call[0] not in unknown]
-        chosen = {call: at for call in before if (at := values_at_queries(found[call])) is not None}
+        chosen = {call: at for call in before if (at := values_at_queries(by_call[call])) is not None}
         if not chosen:
             break
         passing |= chosen
         again = asked(Silence(passing))
-        found |= {call: again[call] for call in lost if call in again}
-    return found
+        by_call |= {call: again[call] for call in lost if call in again}
+    return by_call
 
 
 def of_these(queries: Places, rows: Tensor) -> Places:

@@ -139,9 +139,9 @@ def out_of_order(
         even: whether noise replaces the products.
         rows: receives the queries of rows in another order.
     """
-    found, calls = dict[Call, str](), scores if softmaxes is None else softmaxes
+    reasons, calls = dict[Call, str](), scores if softmaxes is None else softmaxes
     if not calls:
-        return found
+        return reasons
     of_products = {number: turned for call in calls for number, turned in scores[call].items()}
     of_softmaxes = {number: turned for each in (softmaxes or {}).values() for number, turned in each.items()}
     behind = softmaxes is not None and not front
@@ -189,8 +189,8 @@ def out_of_order(
                 elif order is not None:
                     why = OTHER_ROWS
                 if why:
-                    found.setdefault(call, why)
-    return found
+                    reasons.setdefault(call, why)
+    return reasons
 
 
 def moved(weights: Tensor, turned: bool, change: Change, alone: bool = False) -> Tensor:

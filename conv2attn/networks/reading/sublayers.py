@@ -74,12 +74,12 @@ def sublayer_of(perturbed: Perturbed, name: str, matrices: Tensor, count: int) -
         if each not in calls:
             continue
         try:
-            found = as_sublayer(each, modules[each], calls[each], matrices, count)
+            sublayer = as_sublayer(each, modules[each], calls[each], matrices, count)
         except FAILURES as error:
-            found = f"it does not run alone on other tokens ({first_line(error)})"
-        if isinstance(found, Sublayer):
-            return found
-        why = found or why
+            sublayer = f"it does not run alone on other tokens ({first_line(error)})"
+        if isinstance(sublayer, Sublayer):
+            return sublayer
+        why = sublayer or why
     return why
 
 

@@ -194,13 +194,13 @@ def order_of_tokens(located: Located, at: Tensor) -> Tensor | None:
 def lines_of(located: Located, at: Tensor) -> list[Tensor]:
     """The centres, in sides of the input, of the rows, columns and so on of tokens that fill a lattice."""
     assert located.centre is not None
-    cells, centres = (each[at.flatten()].flatten(0, 1) for each in (located.cells, located.centre))
+    cells, centres = (lines[at.flatten()].flatten(0, 1) for lines in (located.cells, located.centre))
     count, there = prod(located.sides), cells >= 0
     zeros = torch.zeros(count, centres.shape[-1], dtype=torch.float64, device="cpu")
     sums = zeros.index_add_(0, cells[there], centres[there])
     centre = (sums / cells[there].bincount(minlength=count)[:, None]).unflatten(0, located.sides)
-    each = (centre[..., axis].movedim(axis, 0).reshape(side, -1) for axis, side in enumerate(located.sides))
-    return [line.median(1).values for line in each]
+    lines = (centre[..., axis].movedim(axis, 0).reshape(side, -1) for axis, side in enumerate(located.sides))
+    return [line.median(1).values for line in lines]
 
 
 def step_of(line: Tensor) -> float:
@@ -239,10 +239,10 @@ def in_cells(queries: list[Tensor], keys: list[Tensor]) -> bool:
 def sites_between(queries: list[Tensor], keys: list[Tensor]) -> Sites | None:
     """The sites of queries that do not outnumber the keys along any axis; None if they are between keys."""
     axes = [site_on_line(*lines) for lines in zip(queries, keys, strict=True)]
-    found = [each for each in axes if each is not None]
-    if len(found) < len(axes):
+    sites = [each for each in axes if each is not None]
+    if len(sites) < len(axes):
         return None
-    stride, before, after = zip(*found, strict=True)
+    stride, before, after = zip(*sites, strict=True)
     return Sites(stride, before, after)
 
 

@@ -273,9 +273,9 @@ class Watch(TorchFunctionMode):
 
     def multi_head(self, args: Any, kwargs: Any) -> Any:
         """torch's multi-head attention by its own code, with observed steps; its own result if nothing is replaced."""
-        given = inspect.signature(F.multi_head_attention_forward).bind(*args, **kwargs)
-        given.apply_defaults()
-        named = given.arguments
+        bound = inspect.signature(F.multi_head_attention_forward).bind(*args, **kwargs)
+        bound.apply_defaults()
+        named = bound.arguments
         # Its code would detect the active mode, and hand the whole call to this mode again.
         module: Any = F
         asks, module.has_torch_function = module.has_torch_function, lambda *_: False

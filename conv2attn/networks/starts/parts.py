@@ -148,8 +148,8 @@ def writers_of(network: nn.Module, layers: Mapping[str, StartLayer], width: int,
     embeddings = [name for name in before if isinstance(modules[name], nn.Embedding)]
     writers = [*embeddings, *[name for name in before if name not in embeddings][-1:]]
     for layer, block in blocks.items():
-        known = value_and_output(network, layer)
-        output = [name for name, module in modules.items() if known and module is known[1]]
+        factors = value_and_output(network, layer)
+        output = [name for name, module in modules.items() if factors and module is factors[1]]
         beside = [name for name in writing if name.startswith(block) and not name.startswith(f"{layer}.")]
         writers += [*output, *[name for name in beside if name not in output][-1:]]
     return writers

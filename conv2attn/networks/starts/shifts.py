@@ -164,8 +164,8 @@ class Shifts:
         for name, offsets in self.offsets.items():
             maps = captured[name]
             if not isinstance(maps, Tensor) or maps.shape[1] != len(offsets) or maps.shape[-2] < self.tokens:
-                found = f"{maps.shape[1]} of {maps.shape[-2]}" if isinstance(maps, Tensor) else maps.reason
-                reason = f"{name}: its attention is not one of {len(offsets)} heads of {self.tokens} queries ({found})"
+                shape = f"{maps.shape[1]} of {maps.shape[-2]}" if isinstance(maps, Tensor) else maps.reason
+                reason = f"{name}: its attention is not one of {len(offsets)} heads of {self.tokens} queries ({shape})"
                 raise UnsupportedError("C2A604", reason, "Correct its attribute num_heads, or take another network.")
             computed = maps[:images, :, -self.tokens :].cpu().double()
             leading = (max(0, maps.shape[-1] - self.tokens), 0)

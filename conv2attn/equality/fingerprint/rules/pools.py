@@ -89,10 +89,10 @@ def largest(c: Call, numbers: Residues, kernel: Sides, steps: Sides, around: Sid
     if bool((inside == 0).any()):
         raise Undecided("a pool over nothing but padding")
     hashes = windows(keyed_hashes(c.field, "max of", numbers), *where)
-    found = oracle(c.field, "max", Residues(hashes), finite=numbers.finite, sign=numbers.sign)
+    maximum = oracle(c.field, "max", Residues(hashes), finite=numbers.finite, sign=numbers.sign)
     if adjacent and all(step == 1 for step in steps):
-        origins.note(found, "pool", numbers, kernel, around)
-    return found
+        origins.note(maximum, "pool", numbers, kernel, around)
+    return maximum
 
 
 @rule("avg_pool2d", "avg_pool3d")

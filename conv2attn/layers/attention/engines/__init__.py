@@ -50,6 +50,7 @@ def choose_engine(question: Question) -> str:
     `conv` makes the same call as the convolution, so it computes the same numbers as long as the device selects the
     same algorithm for both. The costs of other engines are a model, measured in benchmarks/.
     """
+    # A string is the reason why an engine is not exact, and a function is its recipe.
     if not isinstance(compiled.decide(question), str):
         return "conv"
     if not isinstance(gather.decide(question), str):
@@ -68,6 +69,7 @@ def recipe_for(name: str, question: Question, image: Tensor) -> Recipe:
         EngineError: the engine is not exact for the layer's present parameters (C2A201).
         GeometryError: the image is too small for any query (C2A121).
     """
+    # Raises for an image without any query before an engine reads it.
     _ = question.grid.queries
     choose = ENGINES[name].choose
     engine = name if choose is None else choose(question, image)
@@ -98,6 +100,7 @@ ENGINES: dict[str, Engine] = {
 
 def cheapest(question: Question) -> str:
     """ "separable" or "dense", whichever moves and multiplies less for this batch, these widths and this grid."""
+    # A graph has no costs: the sizes of its images are symbols.
     if question.traced:
         return "separable"
     return "dense" if dense_cost(question) < separable_cost(question) else "separable"

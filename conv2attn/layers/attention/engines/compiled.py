@@ -81,6 +81,7 @@ def spans_and_starts(basis: Basis, points: Lattice) -> tuple[list[int], list[int
 def frame_of(basis: Basis, points: Lattice) -> Frame | None:
     """The frame of the layer on its image, or None if the padded keys must be built."""
     (spans, starts), padding, sites = spans_and_starts(basis, points), basis.padding, basis.sites
+    # With zeros around it and a whole kernel at each query, the convolution can do its padding itself.
     none = (0,) * len(spans)
     stuffed = max(padding.spacing) > 1
     if padding.mode == "zeros" and max(sites.stride) == 1 and (stuffed or basis.weights.transposed):

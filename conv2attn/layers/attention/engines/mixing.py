@@ -56,6 +56,7 @@ def overlapped(windows: Tensor, dim: int, step: int, side: int) -> Tensor:
     count, size = parts.shape[dim], parts.shape[dim + 1]
     blocks = count - 1 + -(-size // step)
     shape = (*parts.shape[:dim], max(blocks * step, side), *parts.shape[dim + 2 :])
+    # Whole blocks of `step` numbers, so the end is cut off after the sum.
     total = parts.new_zeros(shape)
     places = total.narrow(dim, 0, blocks * step).unflatten(dim, (blocks, step))
     # The pieces of `step` numbers at `first` in every window are adjacent on the axis, from block first / step on. They
@@ -102,8 +103,8 @@ class Mixing:
 
     def profiles(self, operators: Operator, heads: slice, dtype: torch.dtype) -> list[Tensor]:
         """The profiles of `heads`, (heads, tiles, queries, keys) for each axis."""
-        each = enumerate(zip(self.tilings, self.crops, strict=True))
-        shape = [(axis, tiling, crop) for axis, (tiling, crop) in each]
+        axes = enumerate(zip(self.tilings, self.crops, strict=True))
+        shape = [(axis, tiling, crop) for axis, (tiling, crop) in axes]
         return [
             profiles_of(operators, self.grid, axis, tiling, heads, dtype, crop, self.depths)
             for axis, tiling, crop in shape

@@ -81,6 +81,7 @@ def profiles_of(
         top, depth = scores.amax(-1, keepdim=True), depths[heads, None, None]
         margin = 8 * torch.finfo(scores.dtype).eps * (top.abs() + depth)  # for rounded scores
         scores = scores.masked_fill(scores < top - depth - margin, -math.inf)
+    # The softmax is in the dtype of scores; only its result is rounded to that of the image.
     weights = cut_softmax(scores).to(dtype)
     if tiling.count == 1:
         weights = weights.narrow(2, crop[0], crop[1] - crop[0])
@@ -114,6 +115,7 @@ class KeysRead:
         queries, stride, ends = self.grid.queries[axis], self.grid.sites.stride[axis], self.ends(heads, axis)
         size, fewest = TILES.get(torch.device(self.grid.device).type, TILE)
         count = -(-queries // size)
+        # Tiles pay only if an axis is long compared with what a tile reads; the limits were measured.
         if ends is None or count == 1 or crop[1] - crop[0] <= fewest * (size * stride + ends[1] - ends[0]):
             return Tiling.whole(self.grid, axis)
         tile = -(-queries // count)

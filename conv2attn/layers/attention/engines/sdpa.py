@@ -32,6 +32,7 @@ def decide(question: Question) -> Evaluation | str:
     """The recipe for heads whose absolute features are accurate enough, otherwise the reason why not."""
     if question.basis.operators.reads_content:
         return decide_content(question)
+    # Fused dropout draws one mask per image, and `dense` draws one for all.
     if question.dropout:
         return DROPS_WEIGHTS
     if not question.basis.operators.has_features:
@@ -71,6 +72,7 @@ def run_content(basis: Basis, image: Tensor, direct: bool, by_axis: bool, dropou
     queries, keys = basis.operators.content_features(grid, dtype, padded, by_axis)
     tokens = padded.flatten(2).mT[:, None].to(dtype)
     widest = max(sum(each.shape[-1] for each in keys), tokens.shape[-1])
+    # Queries, keys and values get one width, as the fused kernels require.
     width = -(-widest // FUSED_WIDTH) * FUSED_WIDTH
     asking, asked, values = (padded_features(parts, width) for parts in (queries, keys, [tokens]))
     values = values.expand(-1, basis.operators.heads, -1, -1)
@@ -91,6 +93,7 @@ def run(basis: Basis, image: Tensor, direct: bool, longest: int | None) -> Tenso
     padded = basis.padding.pad(image)
     grid, dtype = AttentionGrid(tuple(padded.shape[2:]), basis.sites, image.device), score_dtype(image.dtype)
     if longest is not None:
+        # The graph also runs on larger images, on which features may be too coarse.
         for side in grid.keys:
             check_size(side <= longest)
     queries, keys = basis.operators.features(grid, dtype)
