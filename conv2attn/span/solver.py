@@ -225,7 +225,7 @@ class WorstRows:
         return WorstRows(self.order[:count], self.heads[:, :count], self.target_rows[:count], self.remainder[:count])
 
     def own_dual(self, max_phi: float) -> tuple[float, Array]:
-        """The best cheap dual y (rows * keys), from the remainder of least squares, and the floor that it promises.
+        """The best cheap dual y (rows * keys), from the remainder of least squares, and its floor in floats.
 
         Two duals are tried, the signs of the remainder and the remainder itself, each projected off the heads and
         unprojected. The floor is in float64, and proves nothing.
@@ -273,8 +273,8 @@ def search_targets(
     searches = [
         Search(j, limits, zero, float(targets.largest[j]), targets.largest[j] <= limits.allowed(0)) for j in wanted
     ]
-    # Some best dual lives on at most heads + 1 rows (Caratheodory), so that few rows can refute. That these are the
-    # worst rows of least squares is a guess: a dual on them is checked, and a target without one stays open.
+    # Some best dual is zero on all but heads + 1 rows (Caratheodory), so that few rows can refute. Taking the worst
+    # rows of least squares for these is a guess: a dual on them is checked, and a target without one stays open.
     most = max(attention.heads + 3, WORST_ENTRIES // attention.width)
     starts = [(search, mixing) for search in searches for mixing in with_integers(factors.bounded[search.target])]
     worst = offer_all(starts, attention, targets, read, most)
@@ -319,7 +319,7 @@ def refined_squares(
     for portion in read():
         remainder = remainders_of(portion, targets.coefficients[wanted], mixings) * portion.times[:, None]
         along_heads += np.tensordot(remainder, portion.attention, ((1, 2), (1, 2)))
-    # Along directions that are rounding a step would be noise over noise.
+    # Along directions of rounding size the step would be a quotient of two rounding errors.
     directions = factors.directions[factors.kept]
     steps = along_heads @ directions.T / factors.singular[factors.kept] ** 2 @ directions
     return list(zip(searches, mixings + steps, strict=True))
@@ -353,8 +353,8 @@ def refute_by_squares(search: Search, attention: AttentionRows, targets: Targets
     for count in (*GUESS_ROWS, len(rows.order)):
         few = rows.first(count)
         floor, y = few.own_dual(search.limits.max_phi)
-        # A promise of twice the limit is worth the exact weighing, which may still find that it was rounding. Of
-        # smaller promises only the best is weighed, at the end.
+        # A floor in floats of twice the limit is worth the exact weighing, which may still show that it was rounding.
+        # Of smaller floors only the largest is weighed, at the end.
         if floor > 2 * allowed:
             search.weigh(attention, targets, few.order, y)
             if search.refuted:
@@ -424,7 +424,7 @@ def programme(rows: WorstRows, start: Array, factors: Factors, max_phi: float) -
     # The norm is met to the tolerance of HiGHS alone; a mixing beyond it would not be counted.
     if size > max_phi:
         mixing = mixing * (max_phi * (1 - 1e-15) / size)
-    # A multiplier each of `-moved x - s <= -remainder` and of `moved x - s <= remainder`: their difference is the dual.
+    # The dual is the difference of two multipliers, of `-moved x - s <= -remainder` and of `moved x - s <= remainder`.
     weights = answer.ineqlin.marginals
     return mixing, np.asarray(weights[count : 2 * count] - weights[:count])
 

@@ -39,7 +39,7 @@ Layers are captured in as few runs as that allows, with at least one layer and t
 @final
 @dataclass(frozen=True)
 class Held:
-    """How the network is run when attention is captured: `call` runs it, and `marked` replaces its products."""
+    """How a network runs while its attention is captured: `call` runs it, and `marked` replaces products."""
 
     marked: Marked | None = None
     call: Callable[[nn.Module, Any], Any] = call_network
@@ -352,7 +352,7 @@ UNSEEN_CODE = Unread(
 )
 IMAGES_AS_WINDOWS = "its tokens have other places in each image: all images count as windows of one"
 AROUND = (
-    "in windows with keys around them: measured where they stand in the image, without keys beyond it; "
+    "in windows with keys around them: measured at their places in the image, without keys beyond it; "
     "check-span judges one window"
 )
 UNSEEN = Unread("it attends in some runs of the network, and not in others")

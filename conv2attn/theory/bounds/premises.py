@@ -77,7 +77,7 @@ class Arithmetic:
 
 
 def worst(arithmetics: Iterable[Arithmetic]) -> Arithmetic:
-    """One arithmetic whose channel products err at least as much as those of all `arithmetics` of one format."""
+    """One arithmetic whose channel products have at least the error of all `arithmetics`, which have one format."""
     every = list(arithmetics)
     # `truncates`, `flushes` and `stores_products` can only enlarge the error of a channel product, so their maximum is
     # safe. The other fields do not enter it, and the maximum of equal format names is that name.
@@ -133,8 +133,8 @@ class HeadPremises:
 class CentredPremises:
     """The premises of SOFT on a head whose weights are bounded by those of a head on a pixel of the lattice.
 
-    A head beside a pixel, or with targets beyond the grid, counts as one on a pixel with a smaller sharpness. No
-    theorem proves this step for computed weights.
+    A head centred off a pixel, or with targets beyond the grid, counts as a head on a pixel with a smaller sharpness.
+    No theorem proves this step for computed weights.
     """
 
     every_target_is_a_key: bool
