@@ -151,8 +151,8 @@ MUTANTS = {
     ),
     "weights within a tolerance": Mutant(
         "equality/layers/exact_sums.py",
-        "gaps.append(single[1] - single[0])",
-        "gaps.append(torch.nn.functional.hardshrink(single[1] - single[0], 1e-6))",
+        "gaps.append(single[1].double() - single[0].double())",
+        "gaps.append(torch.nn.functional.hardshrink(single[1].double() - single[0].double(), 1e-6))",
         f"{SHOWS}::test_the_channel_that_is_wrong_is_named_among_many[0.0-0]",
     ),
     "biases not compared": Mutant(

@@ -42,15 +42,19 @@ def differences_of_sums(
     weights = original.weights, converted.weights
     if original.weights.groups != converted.weights.groups:
         weights = block_diagonal(original.weights), block_diagonal(converted.weights)
-    stored = [None if (taps := stored_taps(each)) is None else taps.double() for each in weights]
+    stored = [stored_taps(each) for each in weights]
+    # The usual case, the same taps in the same order, needs no second copy of all weights in float64.
+    alike = tuple(keys[0]) == tuple(keys[1]) == tuple(places)
+    if alike and stored[0] is not None and stored[1] is not None and torch.equal(stored[0], stored[1]):
+        return torch.zeros((), dtype=torch.float64, device="cpu").expand(stored[0].shape)
     terms_at = [terms_by_key(each) for each in keys]
     gaps = list[Tensor]()
     for place in places:
         terms = [each.get(place, []) for each in terms_at]
         single = [None if taps is None else only(taps, at) for taps, at in zip(stored, terms, strict=True)]
-        # The usual case: one tap in both. With gradual underflow a difference of floats is 0 only where they are equal.
+        # One tap in both: with gradual underflow a difference of floats is 0 only where they are equal.
         if single[0] is not None and single[1] is not None:
-            gaps.append(single[1] - single[0])
+            gaps.append(single[1].double() - single[0].double())
             continue
         # A sum of products in floats would round. So both sides go into one product of whole numbers, which is zero
         # where they are equal:  [other outputs | -outputs] [other values ; values].
