@@ -260,8 +260,8 @@ class Rounded(Part, frozen=True):
             "section agreed, in exact arithmetic on random numbers, within "
             f"{self.units:.2g} units of rounding of 2^{self.log2_unit} ({LIMIT:g} allowed). Not covered: stored "
             "numbers lost beside larger ones, numbers that never win a maximum in the sample, effects of rounding "
-            "itself, state kept from one call to the next. A sample, not a proof. The plain outputs differ by "
-            f"{self.ratio:.2g} of rounding"
+            "itself, inputs at which code divides by zero, state kept from one call to the next. A sample, not a "
+            f"proof. The plain outputs differ by {self.ratio:.2g} of rounding"
         )
 
 

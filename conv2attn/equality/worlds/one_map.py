@@ -59,8 +59,8 @@ def compare_sections(
 
     The inputs give shapes, integers, booleans, Python numbers and masks; other numbers are drawn. A sample, not a
     proof. Not covered: stored numbers that vanish when added to larger ones, numbers that are never the maximum,
-    effects of rounding itself, state that lasts from one call to the next. One image shows no coupling of images: pass
-    two.
+    effects of rounding itself, inputs at which code divides by zero, state that lasts from one call to the next. One
+    image shows no coupling of images: pass two.
 
     Examples:
         >>> import torch

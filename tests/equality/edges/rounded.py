@@ -36,6 +36,7 @@ def test_a_change_of_rounding_alone_holds_as_rounded():
     assert (report.verdict, report.strength, report.exit_code) == (Verdict.HOLDS, Strength.ROUNDED, 0), report.to_text()
     assert report.claim.startswith("on inputs of 2x3x9x7, with these integers, booleans, Python numbers and masks")
     assert "(8 allowed). Not covered: stored numbers lost beside larger ones" in report.claim
+    assert "inputs at which code divides by zero, state kept from one call to the next" in report.claim
     assert "A sample, not a proof." in report.claim
     assert not report.counterexamples
     assert {row.verdict for row in report.rows} == {Verdict.HOLDS}
