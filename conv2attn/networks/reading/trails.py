@@ -86,10 +86,12 @@ def weights_are_right(first: Trail | None, second: Trail | None, left: Tensor, r
         assert weights is not None
         return None if other is not None and other.every & weights.softmaxes else strong[1]
     # Weights normalised by hand come from products, and are not negative.
-    by_hand = [each is not None and bool(each.products) for each in (first, second)]
-    if by_hand[0] == by_hand[1] or not bool(((right if by_hand[1] else left) >= 0).all()):
-        return None
-    return by_hand[1]
+    by_hand = [
+        each is not None and bool(each.products) and bool((factor >= 0).all())
+        for each, factor in ((first, left), (second, right))
+    ]
+    # After a layer that is not observed the values come from products too, but values have both signs.
+    return None if by_hand[0] == by_hand[1] else by_hand[1]
 
 
 def shares(tensor: Tensor) -> bool:

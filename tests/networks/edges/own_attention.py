@@ -686,3 +686,21 @@ def test_overlapping_crops_of_an_image_are_no_heads_of_one_place(planted, monkey
     reads = ask_attention(network, torch.randn(1, 3, 16, 16)).reads()
     placed = [each.attention.shape[1] for each in reads if not each.unplaced]
     assert placed == ([2 * HEADS] if planted else [])
+
+
+class InThree(Layer):
+    """Queries, keys and values by three products."""
+
+    def parts(self, tokens):
+        weights = zip(self.qkv.weight.chunk(3), self.qkv.bias.chunk(3), strict=True)
+        return (F.linear(tokens, *each).unflatten(-1, (HEADS, -1)).transpose(1, 2) for each in weights)
+
+
+def test_a_layer_that_is_not_observed_hides_no_other_after_it():
+    """The values of the second come from products too, and are no weights."""
+    torch.manual_seed(1)
+    layers = nn.ModuleList(InThree(lambda scores: F.relu(scores) / 99) for _ in range(2))
+    network = Network(lambda layers, tokens: layers[1](tokens + layers[0](tokens)), layers).eval()
+    reads = list(ask_attention(network, torch.randn(2, 3, 8, 8)).reads())
+    assert [read.name for read in reads] == ["layer.0", "layer.1"]
+    assert all("not observed" in read.unread for read in reads)
