@@ -30,7 +30,7 @@ def test_large_coordinates_keep_sdpa_away_from_quadratic_forms():
     encoding = Encoding.of("generalised", torch.zeros(1, 2), torch.eye(2) * 300)
     layer = MultiHeadSelfAttention(3, 3, encoding)
     image = torch.randn(1, 3, 20, 20)
-    assert "wrong by up to" in layer.why_engine(image)["sdpa"]
+    assert "would err by up to" in layer.why_engine(image)["sdpa"]
     assert layer.which_engine(image) == "dense"
 
 
