@@ -28,17 +28,19 @@ def mean_squares(copies: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
             torch.sub(t, true, out=move)
             times = sum(t is each for each in shaken)
             total.addcmul_(move, move, value=times / (SHAKES * GAIN[dtype] ** 2))
+        # Minus the error of storing the shaken number itself; otherwise small differences would be accepted.
+        stored = (2.0**-24 / GAIN[dtype]) ** 2 if GAIN[dtype] > 1 else 0.0
+        total.addcmul_(true, true, value=-stored).clamp_(min=0.0)
         # The product of the means along all axes estimates the common size per image, channel, row and column.
         axes, rows = range(total.dim()), total.mean(-1, keepdim=True)
         mean = alike = rows.mean()
         for d in axes:
             along = total if d == axes[-1] else rows
             alike = alike * (along.mean([i for i in axes if i != d], keepdim=True) / mean).nan_to_num_(0.0)
-        # At most 256 times its own square, so exact numbers stay exact.
-        total.lerp_(torch.minimum(alike, torch.mul(total, 256, out=move), out=move), SHARE)
-        if GAIN[dtype] > 1:
-            # Minus the error of storing the shaken number itself; otherwise small differences would be accepted.
-            total.addcmul_(true, true, value=-((2.0**-24 / GAIN[dtype]) ** 2)).clamp_(min=0.0)
+        # At most 256 times its own square, so exact numbers stay exact. A small move is lost where float32 stores it
+        # beside a large number, as in a residual sum with a channel of small weights; up to that size the alike count.
+        most = torch.mul(total, 256, out=move).addcmul_(true, true, value=stored)
+        total.lerp_(torch.minimum(alike, most, out=move), SHARE)
         out.append(total.reshape(-1))
     return torch.stack(out)
 
