@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,6 +39,12 @@ def wide(tensor: Tensor) -> Tensor:
 def real_numbers(tensor: Tensor) -> Tensor:
     """The numbers of a tensor in float64, real and imaginary parts along one more axis."""
     return torch.view_as_real(wide(tensor).resolve_conj()) if tensor.is_complex() else wide(tensor)
+
+
+def place_of_largest(tensor: Tensor) -> tuple[int, ...]:
+    """The index of the largest number."""
+    # torch's own imports sympy at its first call, which takes as long as a small certificate five times.
+    return tuple(map(int, np.unravel_index(int(tensor.argmax()), tensor.shape)))
 
 
 def other_kind(first: Tensor, second: Tensor) -> str:

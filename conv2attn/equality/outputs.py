@@ -5,11 +5,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
-import torch
 from torch import Tensor, nn
 
 from conv2attn.equality.certificate.results import Finding, Gap, Outputs, axis_names, holds, refuted, undecided
-from conv2attn.equality.distances import distance, largest_difference, other_kind, real_numbers, wide
+from conv2attn.equality.distances import distance, largest_difference, other_kind, place_of_largest, real_numbers, wide
 from conv2attn.equality.output_parts import PLAIN_KINDS, dense_parts, is_dense, output_parts
 from conv2attn.errors import UsageError
 from conv2attn.report import counted
@@ -204,6 +203,6 @@ def widest_gap(where: str, ours: Tensor, theirs: Tensor) -> Gap | None:
     gaps = distance(numbers, others).masked_fill(~numbers.isfinite(), -1.0)
     if gaps.max() < 0:
         return None
-    place = tuple(int(i) for i in torch.unravel_index(gaps.argmax(), gaps.shape))
+    place = place_of_largest(gaps)
     count = int((gaps.reshape(ours.numel(), -1) > 0).any(1).sum())  # counts complex numbers, not their parts
     return Gap(where, place[: ours.ndim], numbers[place].item(), others[place].item(), count)

@@ -19,7 +19,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.equality.distances import distance, wide
+from conv2attn.equality.distances import distance, place_of_largest, wide
 from conv2attn.equality.output_parts import dense_parts
 from conv2attn.equality.stochastic_arithmetic import shaken_call
 from conv2attn.errors import UsageError
@@ -136,7 +136,7 @@ def largest_ratio(
     rounding = reduce(torch.minimum, groups).expand_as(gap)
     # Infinity over infinity proves nothing, and zero over zero is equal.
     ratio = torch.where(rounding == math.inf, 1.0, gap / rounding).masked_fill(gap == 0, 0.0)
-    place = tuple(int(each) for each in torch.unravel_index(ratio.argmax(), ratio.shape))
+    place = place_of_largest(ratio)
     first_number, second_number = (float(side[place]) for side in plain)
     image = ratio[place[0]] if ratio.dim() > 1 else ratio  # one image is reported, so its numbers are counted
     many = int((image > REFUTES).sum())

@@ -70,7 +70,8 @@ class StochasticRounding(TorchDispatchMode):
         # Random operators draw other numbers in float64, so their results have no wider counterpart.
         if schema and torch.Tag.nondeterministic_seeded not in func.tags:
             with suppress(Exception):  # there may be no float64 kernel
-                exact = func(*tree_map(widened, args), **tree_map(widened, kwargs))
+                wider_args, wider_kwargs = tree_map(widened, (args, kwargs))
+                exact = func(*wider_args, **wider_kwargs)
         # A product costs most of a call and has the dtype of its factors, so it is computed only in float64.
         if isinstance(exact, Tensor) and func in PRODUCTS and exact.dtype != args[0].dtype and is_rounded(exact):
             return neighbour(exact.to(args[0].dtype), self.generator, exact)
@@ -117,17 +118,19 @@ def neighbour(tensor: Tensor, generator: torch.Generator, exact: Tensor | None =
         pairs = neighbour(torch.view_as_real(tensor.resolve_conj()), generator, wider)
         return torch.view_as_complex(pairs.contiguous())
     # A copy of the numbers, or the exact ones rounded to the nearest; blocks of both are moved in place.
-    moved = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-    moved.copy_(tensor if exact is None else exact)
+    source = tensor if exact is None else exact
+    moved = source.to(tensor.dtype, copy=True, memory_format=torch.contiguous_format)
     words = torch.empty(-(-moved.numel() // 8), dtype=torch.int64, device="cpu")
     coins = words.random_(-(2**63), None, generator=generator).view(torch.int8).to(tensor.device)
-    wider_blocks = repeat(None) if exact is None else exact.reshape(-1).split(BLOCK)
-    for block, wide, coin in zip(moved.view(-1).split(BLOCK), wider_blocks, coins.split(BLOCK), strict=False):
-        steps = steps_of(block, wide, coin[: len(block)] >> 7)
+    numbers, wide = moved.view(-1), source.reshape(-1)
+    for start in range(0, len(numbers), BLOCK):
+        block = numbers[start : start + BLOCK]
+        wider = None if exact is None else wide[start : start + BLOCK]
+        steps = steps_of(block, wider, coins[start : start + len(block)] >> 7)
         # The next larger number has the next bit pattern, read as an integer: IEEE 754-2019, section 3.4.
         block.view(BITS[tensor.dtype.itemsize]).add_(steps)
     # A sum is finite only if all of its numbers are.
-    if math.isfinite(tensor.sum()) and math.isfinite(moved.sum()):
+    if math.isfinite(tensor.sum() + moved.sum()):
         return moved
     return torch.where(tensor.isfinite() & moved.isfinite(), moved, tensor)
 

@@ -11,6 +11,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from conv2attn.equality.distances import place_of_largest
 from conv2attn.equality.worlds.followed_calls import FollowedCall
 from conv2attn.equality.worlds.oracles import Parting
 from conv2attn.equality.worlds.records import Record, Twins
@@ -92,7 +93,7 @@ def difference_of(first: Record, second: Record) -> str:
     """What differs between two operators on the same tensors, in words; empty if unknown."""
     if first.operator != second.operator:
         return f"{second.operator.strip('_')}, where the first network has {first.operator.strip('_')}"
-    gaps = dict[str, tuple[float, list[int]]]()
+    gaps = dict[str, tuple[float, tuple[int, ...]]]()
     for name, value in second.arguments.items():
         other = first.arguments.get(name)
         if isinstance(value, Tensor):
@@ -104,12 +105,11 @@ def difference_of(first: Record, second: Record) -> str:
     return f"its {name} differs most at {indices_in_words(gaps[name][1])}" if name and gaps[name][0] else ""
 
 
-def furthest(one: Tensor, two: Tensor) -> tuple[float, list[int]]:
+def furthest(one: Tensor, two: Tensor) -> tuple[float, tuple[int, ...]]:
     """The largest difference of two tensors, relative to the largest number, and its index."""
     one, two = (t.detach().cpu().double() for t in (one, two))
     gap = (one - two).abs().nan_to_num(torch.inf)
-    index = torch.stack(torch.unravel_index(gap.argmax(), gap.shape)).tolist() if gap.dim() else []
-    return float(gap.max()) / (float(one.abs().max()) or 1.0), index
+    return float(gap.max()) / (float(one.abs().max()) or 1.0), place_of_largest(gap)
 
 
 def indices_in_words(index: Sequence[int]) -> str:

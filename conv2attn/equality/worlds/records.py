@@ -11,6 +11,9 @@ from torch import Tensor
 from conv2attn.equality.worlds.shadows import COPIES, GAIN, SCALES, Shadow
 from conv2attn.equality.worlds.units import LIMIT
 
+HUGE = 1e30  # numbers that mask; like infinity and NaN they are left out
+TOGETHER = 10**5  # numbers of small tensors whose copies are taken at once
+
 
 @dataclass(frozen=True)
 class Record:
@@ -33,14 +36,15 @@ class Record:
     ) -> "Record":
         """The record of a shadow."""
         copies = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in shadow.copies]
-        x = torch.stack(copies).double().reshape(len(copies), copies[0].numel()).unflatten(0, (-1, COPIES))
-        x = torch.where(x.abs() < 1e30, x, 0.0).nan_to_num(0.0)
-        order = torch.linspace(1, 2, max(x.shape[-1], 1), dtype=torch.float64)[: x.shape[-1]]
-        means = torch.stack([x.mean(-1), x.square().mean(-1), x.pow(3).mean(-1), (x * order).mean(-1)], -1)
+        count, step = copies[0].numel(), max(1, TOGETHER // max(copies[0].numel(), 1))
+        order = torch.linspace(1, 2, max(count, 1), dtype=torch.float64)[:count]
+        several = (torch.stack(copies[start : start + step]) for start in range(0, len(copies), step))
+        means = torch.cat([means_of(x.double().reshape(len(x), count), order) for x in several])
+        means = means.unflatten(0, (-1, COPIES))
         squares = ((means[:, 1:] - means[:, :1]) / GAIN[dtype]).square().mean(1)
         # Averaged over the worlds of one scale: a mean is one number, whose four shakes may all be small by chance.
         pooled = squares.unflatten(0, (-1, len(SCALES))).mean(0).repeat(len(means) // len(SCALES), 1)
-        return cls(operator, place, inputs, x.shape[-1], means[:, 0], pooled, arguments)
+        return cls(operator, place, inputs, count, means[:, 0], pooled, arguments)
 
     def agrees(self, other: "Record", moments: int = 3) -> bool:
         """Whether both have equal numbers up to rounding and order; with 4 moments also in the same order."""
@@ -48,6 +52,17 @@ class Record:
             return False
         unit = (self.squares + other.squares).sqrt() + 1e-13 * (self.means.abs() + 1e-30)
         return bool(((self.means - other.means).abs() <= LIMIT * unit)[:, :moments].all())
+
+
+def means_of(x: Tensor, order: Tensor) -> Tensor:
+    """The means of the numbers of each copy (row), of their squares and cubes, and weighed by `order`: (copies, 4)."""
+    squares = x.square()
+    if not float(squares.sum()) < HUGE**2:
+        x = torch.where(x.abs() < HUGE, x, 0.0)
+        squares = x.square()
+    # In memory that is used again: of all copies of a large tensor at once it takes four times as long.
+    means = [x.mean(1), squares.mean(1), squares.mul_(x).mean(1), torch.mul(x, order, out=squares).mean(1)]
+    return torch.stack(means, 1)
 
 
 class Twins:
