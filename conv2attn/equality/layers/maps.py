@@ -109,8 +109,7 @@ def compare_places(pair: Pair) -> Finding:
     out = [start for start in ours if form.reaches_out(start)]
     if refused := refused_sides(wide, other):
         return refuted("geometry", "C2A401", refused)
-    used = starts_in_use(original)
-    if any(start in used for start in out) and first.mode != second.mode:
+    if first.mode != second.mode and not starts_in_use(original).isdisjoint(out):
         return refuted("geometry", "C2A401", f"beyond the pixels there is {second.mode} padding, not {first.mode}")
     if MODES[first.mode].short is not None and out and (first.before, first.after) != (second.before, second.after):
         sizes = f"{second.before} and {second.after}, not {first.before} and {first.after}"
