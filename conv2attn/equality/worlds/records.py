@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.equality.worlds.shadows import COPIES, GAIN, SCALES, Shadow
+from conv2attn.equality.worlds.shadows import COPIES, GAIN, SCALES, Shadow, groups_of
 from conv2attn.equality.worlds.units import LIMIT
 
 HUGE = 1e30  # numbers that mask; like infinity and NaN they are left out
-TOGETHER = 10**5  # numbers of small tensors whose copies are taken at once
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,10 @@ class Record:
     ) -> "Record":
         """The record of a shadow."""
         copies = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in shadow.copies]
-        count, step = copies[0].numel(), max(1, TOGETHER // max(copies[0].numel(), 1))
+        count = copies[0].numel()
         order = torch.linspace(1, 2, max(count, 1), dtype=torch.float64)[:count]
-        several = (torch.stack(copies[start : start + step]) for start in range(0, len(copies), step))
-        means = torch.cat([means_of(x.double().reshape(len(x), count), order) for x in several])
-        means = means.unflatten(0, (-1, COPIES))
+        worlds = (torch.stack([*world]).double().reshape(COPIES, count) for world in groups_of(copies))
+        means = torch.stack([means_of(world, order) for world in worlds])
         squares = ((means[:, 1:] - means[:, :1]) / GAIN[dtype]).square().mean(1)
         # Averaged over the worlds of one scale: a mean is one number, whose four shakes may all be small by chance.
         pooled = squares.unflatten(0, (-1, len(SCALES))).mean(0).repeat(len(means) // len(SCALES), 1)
