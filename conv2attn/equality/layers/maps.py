@@ -7,6 +7,7 @@ import torch
 from msgspec.structs import replace as replace_finding
 
 from conv2attn.equality.certificate.results import Finding, holds, refuted, undecided, unsupported
+from conv2attn.equality.distances import place_of_largest
 from conv2attn.equality.layers.bases import Pair, channels, heads_out_of_bounds, not_one_hot
 from conv2attn.equality.layers.exact_sums import starts_in_use, sum_at
 from conv2attn.equality.layers.leaks import attend_alike
@@ -141,7 +142,7 @@ def compare_weights(pair: Pair) -> Finding:
     both = torch.tensor([place in taps and place in heads for place in pair.places], device="cpu")
     gaps = pair.gaps.where(both[:, None, None], 0.0)
     if gaps.any():
-        at, out, inp = (int(each) for each in torch.unravel_index(gaps.abs().argmax(), gaps.shape))
+        at, out, inp = place_of_largest(gaps.abs())
         place, off, (d_in, d_out) = pair.places[at], gaps[at, out, inp].item(), channels(original)
         # With groups the columns count from the first channel of their group; a report counts from the very first.
         group = out // (d_out * gaps.shape[2] // d_in)
