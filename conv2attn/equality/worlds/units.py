@@ -29,7 +29,7 @@ def mean_squares(copies: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
             times = sum(t is each for each in shaken)
             total.addcmul_(move, move, value=times / (SHAKES * GAIN[dtype] ** 2))
         # Minus the error of storing the shaken number itself; otherwise small differences would be accepted.
-        stored = (2.0**-24 / GAIN[dtype]) ** 2 if GAIN[dtype] > 1 else 0.0
+        stored = (torch.finfo(dtype).eps / 2 / GAIN[dtype]) ** 2
         total.addcmul_(true, true, value=-stored).clamp_(min=0.0)
         # The product of the means along all axes estimates the common size per image, channel, row and column.
         axes, rows = range(total.dim()), total.mean(-1, keepdim=True)
