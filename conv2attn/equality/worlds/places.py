@@ -5,7 +5,6 @@ stops at tensors that the first network computes too; the operator right after t
 """
 
 import math
-from collections.abc import Sequence
 from typing import final
 
 import torch
@@ -112,7 +111,7 @@ def furthest(one: Tensor, two: Tensor) -> tuple[float, tuple[int, ...]]:
     return float(gap.max()) / (float(one.abs().max()) or 1.0), place_of_largest(gap)
 
 
-def indices_in_words(index: Sequence[int]) -> str:
+def indices_in_words(index: tuple[int, ...]) -> str:
     """The index of a weight; the axes of a kernel follow those of channels."""
     named = [f"{name} {i}" for name, i in zip(INDICES, index, strict=False)]
-    return ", ".join([*named, *([f"tap {tuple(index[2:])}"] if len(index) > 2 else [])]) or "its only number"
+    return ", ".join([*named, *([f"tap {index[2:]}"] if len(index) > 2 else [])]) or "its only number"
