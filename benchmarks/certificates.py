@@ -33,7 +33,7 @@ PLANS = {
 }
 PARTS = {
     "layers": ("layers.rows", "compare_maps"),
-    "walk": ("twins.lockstep", "Lockstep", "walk"),
+    "walk": ("twins.lockstep", "Lockstep", "modules"),
     "runs": ("comparison", "run_both"),
 }
 WANTED = {"small": 0.03, "resnet18": 0.7, "resnet50": 1.5}
