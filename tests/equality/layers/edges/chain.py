@@ -99,6 +99,20 @@ def factored(d_out, d_head):
     return conv2attn.layers.attention.MultiHeadSelfAttention(4, d_out, right.encoding, **options)
 
 
+def test_the_rounding_of_products_of_factors_is_counted():
+    """Beside the same taps as one factor; positive factors, so that sums of absolute products are the taps."""
+    made = factored(5, 8)
+    with torch.no_grad():
+        for factor in (made.value, made.output):
+            factor.copy_(torch.rand(factor.shape, generator=torch.Generator().manual_seed(0)))
+    basis = comparable_basis(made)
+    taps = basis.weights.taps()
+    stored = replace(basis, weights=replace(basis.weights, value=None, output=taps))
+    two, one = (difference_bounds(pair(side, side), 1.0, SIDES) for side in (basis, stored))
+    for formed, plain, size in zip(two, one, taps.double().sum((0, 2)).tolist(), strict=True):
+        assert formed - plain >= 2 * 8 * 2.0**-24 * size  # Higham 2002, Eq. (3.5), in both layers
+
+
 def test_products_of_factors_that_all_underflow_are_counted():
     """Each is half of the smallest subnormal number, and is lost."""
     made = factored(1, 64)
