@@ -131,7 +131,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         device = torch.empty(1, device=options.device).device
     except (RuntimeError, AssertionError) as error:
-        raise UsageError("C2A002", f"device {options.device!r} is not available", "Run it where there is one.") from error
+        raise UsageError("C2A002", f"device {options.device!r} is not available", "Run it where one is.") from error
     if options.section:
         for line in measured(options.section, device, options.quick):
             append(options.lines, line)
