@@ -43,7 +43,7 @@ def real_numbers(tensor: Tensor) -> Tensor:
 
 def place_of_largest(tensor: Tensor) -> tuple[int, ...]:
     """The index of the largest number."""
-    # torch's own imports sympy at its first call, which takes as long as a small certificate five times.
+    # torch.unravel_index imports sympy at its first call, which takes five times as long as a small certificate.
     return tuple(map(int, np.unravel_index(int(tensor.argmax()), tensor.shape)))
 
 

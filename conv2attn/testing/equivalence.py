@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, final, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -133,7 +134,7 @@ def assert_same_tensor(left: Tensor, right: Tensor, tolerance: float | Tensor | 
         equal = bool((error <= allowed).all())
     if not equal:
         worst = int(error.argmax())
-        place = tuple(int(i) for i in torch.unravel_index(torch.tensor(worst), left.shape))
+        place = tuple(map(int, np.unravel_index(worst, left.shape)))
         values = f"{left.flatten()[worst].item()} and {right.flatten()[worst].item()}"
         count = int((left != right).sum())
         raise AssertionError(

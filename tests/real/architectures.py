@@ -107,6 +107,11 @@ TIMM = {
 """Options, and the side of an image where it is not 224."""
 
 
+def both_sides():
+    """Ids of an encoder and of its decoder."""
+    return {"input_ids": IDS, "decoder_input_ids": IDS[:, :8]}
+
+
 def model(kind, inputs=None, **config):
     """A maker of a model of transformers and its inputs: ids, an image of a side, numbers of a shape, or a call."""
 
@@ -237,7 +242,7 @@ TRANSFORMERS = {
     "Gemma 2": small("Gemma2", num_attention_heads=4, num_key_value_heads=2, head_dim=16),
     "BART": model(
         "Bart",
-        lambda: {"input_ids": IDS, "decoder_input_ids": IDS[:, :8]},
+        both_sides,
         d_model=48,
         encoder_layers=2,
         decoder_layers=2,
@@ -248,7 +253,7 @@ TRANSFORMERS = {
     ),
     "T5": model(
         "T5",
-        lambda: {"input_ids": IDS, "decoder_input_ids": IDS[:, :8]},
+        both_sides,
         d_model=48,
         d_kv=16,
         d_ff=96,
