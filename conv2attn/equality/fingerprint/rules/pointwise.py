@@ -19,6 +19,7 @@ from conv2attn.equality.fingerprint.formulas import (
     root,
     sub,
     symmetric_oracle,
+    times,
 )
 from conv2attn.equality.fingerprint.residues import ANY_SIGN, NOT_NEGATIVE, POSITIVE, Residues
 from conv2attn.equality.fingerprint.ring import Undecided
@@ -42,8 +43,17 @@ def _(
 
 
 def sigmoid(field: Field, x: Residues) -> Residues:
-    """`1 / (1 + exp(-x))`."""
-    return oracle(field, "sigmoid", x, finite=True, sign=POSITIVE)
+    """`1 / (1 + exp(-x))`, so that a sigmoid written by hand is the same formula."""
+    if not x.finite or x.mark is not None:
+        return oracle(field, "sigmoid", x, finite=True, sign=POSITIVE)
+    return inverse(field, add(field, exponential(field, neg(field, x)), field.rational(1, 1)))
+
+
+def tanh(field: Field, x: Residues) -> Residues:
+    """`2 sigmoid(2 x) - 1`."""
+    if not x.finite or x.mark is not None:
+        return oracle(field, "tanh", x, finite=True)
+    return add(field, times(field, sigmoid(field, times(field, x, 2)), 2), field.rational(-1, 1))
 
 
 def bounded(name: str) -> Callable[[Field, Residues], Residues]:
@@ -51,17 +61,13 @@ def bounded(name: str) -> Callable[[Field, Residues], Residues]:
     return lambda field, x: oracle(field, name, x, finite=True)
 
 
-erf, tanh = map(bounded, ("erf", "tanh"))
-
-
 def mish(field: Field, x: Residues) -> Residues:
     """`x tanh(log(1 + exp(x)))`; torch's decomposition uses a softplus, which is x itself above 20."""
-    powers = oracle(field, "exp", x, finite=True, sign=POSITIVE)
-    return mul(field, x, tanh(field, bounded("log1p")(field, powers)))
+    return mul(field, x, tanh(field, bounded("log1p")(field, exponential(field, x))))
 
 
 OF_ONE_NUMBER: dict[str, Callable[[Field, Residues], Residues]] = {
-    "erf": erf,
+    "erf": bounded("erf"),
     "exp": exponential,
     "log": lambda field, x: logarithm(field, x, finite=x.sign == POSITIVE),
     "log1p": lambda field, x: oracle(field, "log1p", x, finite=x.sign >= NOT_NEGATIVE),

@@ -137,6 +137,14 @@ BY_HAND = {
         lambda x: x[:, :2] * x[:, 2:].sigmoid(),
         lambda x: x[:, 2:] * x[:, :2].sigmoid(),
     ),
+    "a sigmoid": (
+        torch.sigmoid,
+        lambda x: 1 / (1 + torch.exp(-x)),
+        lambda x: 1 / (1 + torch.exp(x)),
+    ),
+    "a sigmoid by tanh": (torch.sigmoid, lambda x: (1 + torch.tanh(x / 2)) / 2, lambda x: (1 + torch.tanh(x)) / 2),
+    "tanh by a sigmoid": (torch.tanh, lambda x: 2 * torch.sigmoid(2 * x) - 1, lambda x: 2 * torch.sigmoid(x) - 1),
+    "SiLU": (F.silu, lambda x: x / (1 + (-x).exp()), lambda x: x / (1 + (1 - x).exp())),
     "the logarithm of a sigmoid": (F.logsigmoid, lambda x: x.sigmoid().log(), lambda x: x.tanh().log()),
     "GELU by tanh": (
         lambda x: F.gelu(x, approximate="tanh"),
