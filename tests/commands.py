@@ -1,11 +1,13 @@
-"""Commands called in this process, and the small residual network that they are called on."""
+"""Commands called in this process, and the small networks that they are called on."""
 
 import functools
+from collections import OrderedDict
 from pathlib import Path
 
 import click
 import torch
 from click.testing import CliRunner, Result
+from torch import nn
 
 import conv2attn
 from conv2attn.cli import main
@@ -49,6 +51,15 @@ def save_residual(path: Path) -> Path:
     """Writes the state dict of `residual`."""
     torch.save(residual().state_dict(), path)
     return path
+
+
+def two_layers() -> nn.Module:
+    """Two convolutions, one named as in a ResNet, and a norm: for commands that do not ask what network it is."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        conv1, norm, last = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3, stride=2)
+    block = nn.Sequential(OrderedDict(conv1=last))
+    return nn.Sequential(OrderedDict(conv1=conv1, bn1=norm, layer1=nn.Sequential(block))).eval()
 
 
 def save_converted(path: Path, **options) -> Path:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 
 import pytest
 import torch
-from commands import SIZE, call, refused, save_converted, save_residual
+from commands import SIZE, call, refused, two_layers
 from equality import planted
 
 import conv2attn
@@ -16,16 +16,18 @@ import conv2attn
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A small residual network, its conversion, and conversions that are wrong: made once."""
+    """A network, its conversion, and conversions that are wrong: made once."""
     folder = tmp_path_factory.mktemp("made")
-    save_residual(folder / "net.pt")
-    save_converted(folder / "right.pt")
-    network = conv2attn.load(folder / "right.pt")
-    planted.taps(network.layer2.get_submodule("0.conv1"))[3, 2, 1] += 0.5
-    conv2attn.save(network, folder / "wrong.pt")
-    network = conv2attn.load(folder / "right.pt")
-    planted.ulp(network.layer2.get_submodule("0.bn2").weight.data, (3,))
-    conv2attn.save(network, folder / "between.pt")
+    changes = {
+        "right.pt": planted.right,
+        "wrong.pt": planted.on("layer1.0.conv1", lambda layer: planted.taps(layer)[3, 2, 1].add_(0.5)),
+        "between.pt": lambda net: planted.ulp(net.bn1.weight.data, (3,)),
+    }
+    torch.save(two_layers(), folder / "net.pt")
+    for name, change in changes.items():
+        converted = conv2attn.convert(two_layers())
+        change(converted)
+        conv2attn.save(converted, folder / name)
     return folder
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import SIZE, call, save_residual
+from commands import SIZE, call, two_layers
 from equality import planted
 from equality.planted import image, original, pair
 from schemas import complaints
@@ -74,9 +74,9 @@ def test_the_claims_that_license_numbers_are_proofs():
 
 
 def test_commands_end_as_the_page_says(tmp_path, monkeypatch):
-    """On a small ResNet and a small image."""
+    """On two layers with names of a ResNet, and a small image."""
     monkeypatch.chdir(tmp_path)
-    save_residual(tmp_path / "resnet18.pt")
+    torch.save(two_layers(), "resnet18.pt")
     assert len(COMMANDS) == len(re.findall(r"^conv2attn", PAGE, re.M)) >= 8
     for arguments, code in COMMANDS:
         words = shlex.split(arguments)
