@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from conv2attn.errors import GeometryError
-from conv2attn.theory.basis.operator import Offset as Offset
-from conv2attn.theory.basis.operator import Operator
-from conv2attn.theory.basis.operator import Sides as Sides
+
+Offset = tuple[int, ...]
+Sides = tuple[int, ...]
 
 
 @final
 @dataclass(frozen=True)
-class Sites(Operator):
+class Sites:
     """Query `o` is at key `before + o * stride`; the last `after` keys of an axis have no query.
 
     For a kernel, `before = dilation * floor((K - 1) / 2)` and `before + after = dilation * (K - 1)`, so every tap

@@ -3,19 +3,15 @@
 import operator
 from dataclasses import fields, is_dataclass, replace
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
 
 from conv2attn.errors import UnsupportedError
+from conv2attn.theory.basis.grid import AttentionGrid, Offset, Sides
 from conv2attn.theory.basis.numbers import HeadNumbers
 
-if TYPE_CHECKING:
-    from conv2attn.theory.basis.grid import AttentionGrid
-
-Offset = tuple[int, ...]
-Sides = tuple[int, ...]
 Value = TypeVar("Value")
 
 
@@ -70,11 +66,11 @@ class Operator:
         """P of each head, (heads, axes, axes), if scores are `-1/2 (delta - centre)^T P (delta - centre)`: float64."""
         return None
 
-    def scores(self, grid: "AttentionGrid", queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
+    def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
         """The scores of some queries, (batch or 1, heads, queries, keys); `image` is the padded one."""
         self.has_none("scores")
 
-    def on(self, grid: "AttentionGrid") -> "Operator":
+    def on(self, grid: AttentionGrid) -> "Operator":
         """A family with the same `axis_scores`, prepared for this grid.
 
         Raises:
@@ -86,12 +82,12 @@ class Operator:
         """The part of `axis` in the scores of some heads, (heads, *displacement.shape)."""
         self.has_none("axis_scores")
 
-    def features(self, grid: "AttentionGrid", dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def features(self, grid: AttentionGrid, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Features of queries (1, heads, queries, width) and keys (1, 1, keys, width), coordinates centred."""
         self.has_none("features")
 
     def content_features(
-        self, grid: "AttentionGrid", dtype: torch.dtype, image: Tensor, by_axis: bool
+        self, grid: AttentionGrid, dtype: torch.dtype, image: Tensor, by_axis: bool
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Features of queries and keys, whose inner products give scores that read the padded `image`.
 
@@ -160,11 +156,6 @@ def as_matrix(operator: object, sides: Sides) -> Tensor:
 @singledispatch
 def apply(operator: object, image: Tensor, sides: Sides) -> Tensor:
     """Each `P_k` applied to `image` (..., *sides): (terms, ..., *queries); by the matrix if a family has no rule."""
-    raise without_rule("apply", operator)
-
-
-@apply.register
-def _(operator: Operator, image: Tensor, sides: Sides) -> Tensor:
     matrix, queries = as_matrix(operator, sides).to(image), output_sides(operator, sides)
     return torch.einsum("...k,tqk->t...q", image.flatten(-len(sides)), matrix).unflatten(-1, queries)
 
@@ -172,11 +163,6 @@ def _(operator: Operator, image: Tensor, sides: Sides) -> Tensor:
 @singledispatch
 def combine(operator: object, images: Tensor, sides: Sides) -> Tensor:
     """`sum_k P_k x_k` for images (terms, ..., *sides): (..., *queries); by the matrix if a family has no rule."""
-    raise without_rule("combine", operator)
-
-
-@combine.register
-def _(operator: Operator, images: Tensor, sides: Sides) -> Tensor:
     matrix, queries = as_matrix(operator, sides).to(images), output_sides(operator, sides)
     return torch.einsum("t...k,tqk->...q", images.flatten(-len(sides)), matrix).unflatten(-1, queries)
 

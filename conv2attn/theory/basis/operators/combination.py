@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.errors import GeometryError
-from conv2attn.theory.basis.grid import Sides
+from conv2attn.theory.basis.grid import Sides, Sites
 from conv2attn.theory.basis.operator import Operator, apply, as_matrix, combine, output_sides, terms
 
 
@@ -118,7 +118,7 @@ class Composition(Operator):
     Its terms are all combinations of one term per factor; those of the first factor change slowest.
     """
 
-    factors: tuple[Operator, ...]
+    factors: tuple[Operator | Sites, ...]
 
 
 @terms.register
