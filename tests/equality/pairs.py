@@ -3,7 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from conv2attn.equality import certify
+from conv2attn.equality.asked import Asked, given_specimen
+from conv2attn.equality.calls import seeded
+from conv2attn.equality.comparison import Comparison
+from conv2attn.equality.layers.layer_pairs import read_pairs
 
 
 def images_for(layer, sides=(9, 8, 7)):
@@ -33,8 +36,12 @@ def rows_of(pairs):
 
 
 def row_of(original, converted, image=None):
-    """The row of one pair."""
-    (row,) = certify(original, converted, images=images_for(original) if image is None else image).rows
+    """The row of one pair, as in its certificate, for which the networks around the layers are compared as well."""
+    pair = original, converted
+    specimen = given_specimen(original, [images_for(original) if image is None else image], {})
+    asked = Asked(pair, (specimen,), labels=None, modes=(), progress=None, match=None)
+    with seeded([specimen.main.device]):
+        (row,) = Comparison(asked, specimen, read_pairs(*pair)).rows.values()
     return row
 
 

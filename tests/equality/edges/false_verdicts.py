@@ -8,7 +8,7 @@ import pytest
 import torch
 from changes import changing
 from commands import call, save_residual
-from equality.pairs import After, Net, layer
+from equality.pairs import After, Net, layer, row_of
 from equality.reports import at_most_rounded
 from torch import nn
 
@@ -52,7 +52,7 @@ def test_heads_that_cancel_may_overflow_where_the_convolution_does_not(size, ver
     huge = torch.full_like(weights.stored[:1], size)
     name = "value" if weights.output is None else "output"
     converted.hold(replace(weights, **{name: torch.cat([weights.stored, huge, -huge])}))
-    (row,) = certify(original, converted, input_size=(3, 12, 10)).rows
+    row = row_of(original, converted)
     assert row.verdict is verdict, row.findings
 
 
@@ -141,8 +141,7 @@ def test_a_padding_that_refuses_small_images_is_not_no_padding():
     converted.image_padding = Padding((3, 3), (3, 3), "reflect")
     converted.sites = replace(converted.sites, before=(4, 4), after=(4, 4))
     torch.testing.assert_close(original(torch.ones(1, 3, 9, 8)), converted(torch.ones(1, 3, 9, 8)))
-    report = certify(original, converted, input_size=(3, 9, 8))
-    assert report.rows[0].part("geometry").verdict is Verdict.REFUTED
+    assert row_of(original, converted).part("geometry").verdict is Verdict.REFUTED
 
 
 def test_the_alpha_of_a_head_of_zeros_refutes_nothing():
@@ -152,7 +151,7 @@ def test_the_alpha_of_a_head_of_zeros_refutes_nothing():
     converted = conv2attn.convert(original)
     with changing(converted, "alpha") as numbers:
         numbers[0] = -1.0
-    assert certify(original, converted, input_size=(3, 9, 8)).rows[0].part("leak").verdict is Verdict.HOLDS
+    assert row_of(original, converted).part("leak").verdict is Verdict.HOLDS
 
 
 def test_enumerated_centres_are_judged_as_they_are_computed():

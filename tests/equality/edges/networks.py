@@ -6,7 +6,7 @@ import pytest
 import torch
 from changes import changing
 from equality.cases import made, shared
-from equality.pairs import Net, layer
+from equality.pairs import Net, layer, row_of
 from equality.planted import image, network, original, taps, ulp
 from equality.reports import PROVED, outcome, rows
 from torch import nn
@@ -125,7 +125,7 @@ def test_equal_maps_in_other_groups_hold():
     for first, second in ((grouped, whole), (whole, grouped)):
         assert outcome(certify(first, conv2attn.convert(second), images=image())) == PROVED
     whole.weight.data[5, 3, 1, 1] += 1
-    told = certify(grouped, conv2attn.convert(whole), images=image()).rows[0].part("weights").sentence
+    told = row_of(grouped, conv2attn.convert(whole), image()).part("weights").sentence
     assert "output channel 5, input channel 3" in told
 
 

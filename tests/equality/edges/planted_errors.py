@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from equality.pairs import Rows
+from equality.pairs import Rows, row_of
 from equality.planted import IN_KINDS, KINDS, PLANTED, TWINS, image, pair, right
 from equality.reports import at_most_rounded
 
@@ -79,7 +79,7 @@ SOME = (
 def test_a_planted_error_is_refuted_by_its_part_on_every_device(name, device):
     error = LAYERS[name]
     original, converted, images = (each.to(device) for each in layers(error.plant, error.layer))
-    (row,) = certify(original, converted, images=images).rows
+    row = row_of(original, converted, images)
     assert (row.verdict, row.part(error.part).verdict) == (Verdict.REFUTED, Verdict.REFUTED), row.findings
 
 

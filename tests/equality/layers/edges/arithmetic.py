@@ -3,7 +3,7 @@
 import pytest
 import torch
 from equality.layers.edges.rounding import FORMATS, bound, images, layer, one_of
-from equality.pairs import Net
+from equality.pairs import Net, row_of
 from torch import nn
 
 import conv2attn
@@ -107,7 +107,7 @@ def test_the_bound_holds_with_and_without_flushing(flushing, alpha, flush):
     original = layer()
     converted = conv2attn.convert(original, alpha=alpha)
     flushing(flush)
-    row = certify(original, converted, images=images(2, 16, 9, 8) * torch.logspace(-30, 3, 8)).rows[0]
+    row = row_of(original, converted, images(2, 16, 9, 8) * torch.logspace(-30, 3, 8))
     flushing(False)
     assert row.verdict is Verdict.HOLDS
     assert row.max_error <= row.bound
@@ -130,7 +130,7 @@ def test_sums_of_one_sign_in_a_transposed_convolution_stay_within_the_bound(libr
     for parameter in original.parameters():
         parameter.abs_()
     given = torch.rand(2, 16, 7, 6, 5, generator=torch.Generator().manual_seed(1)).to(dtype)
-    row = certify(original, conv2attn.convert(original), images=given).rows[0]
+    row = row_of(original, conv2attn.convert(original), given)
     assert row.verdict is Verdict.HOLDS
     assert row.max_error <= row.bound
     exact = torch.nn.functional.conv_transpose3d(
@@ -177,7 +177,7 @@ def test_a_backend_fault_of_the_second_is_refuted_as_measured_unless_the_origina
     converted = conv2attn.convert(original, alpha=60)
     whole = torch.softmax
     monkeypatch.setattr(torch, "softmax", lambda *args, **kwargs: whole(*args, **kwargs) * 1.25)
-    row = certify(original, converted, images=images(1, 16, 9, 8)).rows[0]
+    row = row_of(original, converted, images(1, 16, 9, 8))
     verdict = Verdict.REFUTED if library else Verdict.UNDECIDED
     assert (row.verdict, decisive(row).part, decisive(row).code) == (verdict, "measured", "C2A404")
     assert row.max_error > row.bound
@@ -217,7 +217,7 @@ def test_a_direct_sum_is_one_on_every_size_that_it_met(name, last):
     kernel, options, size, corner = SPIKES[name]
     made = layer((2, 2), kernel, **options)
     original = twice(made, corner or (), last)
-    row = certify(original, conv2attn.convert(original), images=torch.rand(1, 2, *size)).rows[0]
+    row = row_of(original, conv2attn.convert(original), torch.rand(1, 2, *size))
     assert row.bound is not None
     assert row.max_error <= row.bound
 

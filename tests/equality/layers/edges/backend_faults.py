@@ -4,7 +4,7 @@ import pytest
 import torch
 from equality import planted
 from equality.layers.edges.rounding import images, layer
-from equality.pairs import Net
+from equality.pairs import Net, row_of
 from equality.planted import taps, ulp
 from torch import nn
 
@@ -68,7 +68,7 @@ def test_what_is_measured_in_half_precision_on_a_cpu_refutes_nothing(monkeypatch
     original = layer(dtype=torch.bfloat16)
     converted = conv2attn.convert(original)
     monkeypatch.setattr(nn.Conv2d, "_conv_forward", wrong)
-    found = certify(original, converted, images=images(1, 16, 9, 8).bfloat16()).rows[0].part("measured")
+    found = row_of(original, converted, images(1, 16, 9, 8).bfloat16()).part("measured")
     assert found.verdict is Verdict.UNDECIDED, found
     assert "not always within" in found.sentence
 
@@ -88,6 +88,6 @@ def test_a_network_too_large_for_the_memory_is_not_refuted(monkeypatch):
 @pytest.mark.parametrize(("alpha", "engine", "runs"), [(128, "conv", True), (46, "conv", False), (46, "dense", True)])
 def test_a_layer_whose_engine_refuses_is_refuted(alpha, engine, runs):
     converted = conv2attn.set_engine(conv2attn.convert(layer((2, 2)), alpha=alpha), engine)
-    found = certify(layer((2, 2)), converted, input_size=(2, 5, 6)).rows[0].part("measured")
+    found = row_of(layer((2, 2)), converted).part("measured")
     assert (found.verdict is Verdict.HOLDS) is runs
     assert runs or f"in the second network, the engine {engine} refuses" in found.sentence

@@ -14,11 +14,12 @@ import torch
 from changes import changed
 from equality import planted
 from equality.layers.edges.rounding import factored
+from equality.pairs import row_of
 from equality.planted import taps
 from torch import nn
 
 from benchmarks.tightness import shuffled
-from conv2attn import certify, convert
+from conv2attn import convert
 
 LAYERS = int(os.environ.get("CONV2ATTN_ATTACK", "80")) // 10
 FORMATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -96,7 +97,7 @@ def attacked(draw, dtype):
     conv, attention = drawn_layer(draw, dtype)
     image = torch.ones(1, conv.in_channels, draw.randint(5, 9), draw.randint(5, 9), dtype=dtype)
     image *= torch.randint(0, 2, image.shape) * 2 - 1
-    (row,) = certify(conv, attention, images=image).rows
+    row = row_of(conv, attention, image)
     assert row.input_range == 1.0
     return None if row.bound is None else (row.bound, largest_difference(conv, attention, image, draw))
 
@@ -115,5 +116,5 @@ def test_a_bound_of_a_tenth_is_exceeded():
     conv = nn.Conv2d(2, 1, 3, padding=1).eval().requires_grad_(False)
     attention = convert(conv, alpha=2.0)
     image = torch.ones(1, 2, 7, 8)
-    (row,) = certify(conv, attention, images=image).rows
+    row = row_of(conv, attention, image)
     assert row.bound / 10 < largest_difference(conv, attention, image, draw) <= row.bound

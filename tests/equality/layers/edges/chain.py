@@ -7,6 +7,7 @@ import pytest
 import torch
 from changes import changing
 from equality.layers.edges.rounding import layer
+from equality.pairs import row_of
 
 import conv2attn
 from conv2attn.equality import Pair, comparable_basis, difference_bounds, soft_heads
@@ -134,7 +135,7 @@ def test_the_second_layer_is_evaluated_by_the_engine_that_is_set():
 
 def certified(original, converted):
     """The bound in a certificate."""
-    return conv2attn.certify(original, converted, images=torch.ones(1, 4, 10, 9)).rows[0].bound
+    return row_of(original, converted, torch.ones(1, 4, 10, 9)).bound
 
 
 @pytest.mark.parametrize(("alpha", "bounded"), [(128.0, True), (3.0, False)])

@@ -7,7 +7,7 @@ import mpmath
 import pytest
 import torch
 from changes import changing
-from equality.pairs import Rows, rows_of
+from equality.pairs import Rows, row_of, rows_of
 from equality.planted import heads
 from equality.soft import LINE, SOFT, line
 from hypothesis import given, settings
@@ -96,7 +96,7 @@ def test_only_the_heads_that_leak_are_counted_and_the_worst_is_named():
     original, converted = moved(128, 0.0)
     with changing(converted, "alpha") as numbers:
         numbers[[3, 5, 8]] = torch.tensor([3.0, 2.5, 3.0])
-    told = certify(original, converted, input_size=(3, 9, 8)).rows[0].part("leak").sentence
+    told = row_of(original, converted).part("leak").sentence
     assert told.startswith("head 5 leaks at least ")
     assert told.endswith("(3 of 9 heads)")
 
@@ -134,7 +134,7 @@ def test_what_is_proved_depends_on_exponentials_that_vanish_here(monkeypatch):
     monkeypatch.setattr(torch, "softmax", lambda *args, **kwargs: whole(*args, **kwargs).clamp(min=1e-45))
     probes.exponential_underflows.cache_clear()
     try:
-        found = certify(*moved(128, 0.0), input_size=(3, 9, 8)).rows[0].part("leak")
+        found = row_of(*moved(128, 0.0)).part("leak")
     finally:
         probes.exponential_underflows.cache_clear()
     assert (found.verdict, found.strength) == BOUNDED
@@ -266,15 +266,15 @@ UNREAD = {
 @pytest.mark.parametrize("kind", UNREAD)
 def test_heads_that_are_not_known_to_be_hard_are_unsupported(kind):
     change, code = UNREAD[kind]
-    row = certify(LINE, change(line(128)), input_size=(2, 7)).rows[0]
+    row = row_of(LINE, change(line(128)))
     assert (row.verdict, decisive(row).code) == (Verdict.UNSUPPORTED, code)
     assert {*FAMILIES} <= {*UNREAD, *HARD}
 
 
 def test_the_leak_counts_the_exponential_that_was_measured(monkeypatch):
     pair = moved(64.0, 0.0)
-    before = certify(*pair, input_size=(3, 6, 7)).rows[0].leak
+    before = row_of(*pair).leak
     measured = leaks.arithmetics
     coarser = {"exp_ulps": 2.0**20}
     monkeypatch.setattr(leaks, "arithmetics", lambda *args: [replace(each, **coarser) for each in measured(*args)])
-    assert certify(*pair, input_size=(3, 6, 7)).rows[0].leak > 1.1 * before
+    assert row_of(*pair).leak > 1.1 * before

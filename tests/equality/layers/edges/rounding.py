@@ -10,7 +10,7 @@ from torch import nn
 
 import conv2attn
 from benchmarks.tightness import CASES, SHORT, measure, table
-from conv2attn.equality import Pair, certify, comparable_basis
+from conv2attn.equality import Pair, comparable_basis
 from conv2attn.equality.layers.rounding import overflow
 from conv2attn.theory.bounds import convolution_bound, gamma, leaked_mass
 
@@ -30,7 +30,7 @@ def images(*shape):
 def bound(original, converted, reach=1.0, sides=(9, 8)):
     """The bound of the row for all inputs up to `reach`."""
     image = torch.full((1, original.in_channels, *sides), reach, dtype=original.weight.dtype)
-    return certify(original, converted, images=image).rows[0].bound
+    return row_of(original, converted, image).bound
 
 
 def factored(layer, width=5):

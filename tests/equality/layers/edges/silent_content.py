@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from equality.pairs import row_of
 from torch import nn
 
-from conv2attn import certify, convert
+from conv2attn import convert
 from conv2attn.equality.layers.bases import engines_of
 from conv2attn.verdicts import Verdict
 
@@ -20,8 +21,8 @@ def silent(alpha):
 @pytest.mark.parametrize(("alpha", "verdict"), [("auto", Verdict.HOLDS), (3.0, Verdict.REFUTED)])
 def test_silent_content_is_decided_as_positions_alone_are(alpha, verdict):
     conv, attention = silent(alpha)
-    (row,) = certify(conv, attention, images=IMAGE).rows
-    (plain,) = certify(conv, convert(conv, alpha=alpha), images=IMAGE).rows
+    row = row_of(conv, attention, IMAGE)
+    plain = row_of(conv, convert(conv, alpha=alpha), IMAGE)
     assert (row.verdict, row.leak > 0) == (plain.verdict, plain.leak > 0) == (verdict, alpha == 3.0)
     assert row.max_error <= row.bound
     assert {"dense", "sdpa"} == set(engines_of(attention))
@@ -35,7 +36,7 @@ def test_content_that_says_anything_is_not_silent(name, value):
     with torch.no_grad():
         getattr(attention, name).view(-1)[0] = value
     assert not attention.has_silent_content
-    assert certify(conv, attention, images=IMAGE).rows[0].verdict is Verdict.UNSUPPORTED
+    assert row_of(conv, attention, IMAGE).verdict is Verdict.UNSUPPORTED
 
 
 def test_content_without_a_score_of_positions_is_not_silent():
