@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from forks import FORKS
+from forks import run_apart
 
 ROOT = Path(__file__).parent.parent
 
@@ -480,10 +480,7 @@ def exit_code(path: Path, source: str, tests: list[str], seconds: int = resource
 
     -SIGXCPU if they take more than `seconds` of a processor.
     """
-    process = FORKS.Process(target=run, args=(path, source, tests, seconds))
-    process.start()
-    process.join()
-    return process.exitcode
+    return run_apart(run, path, source, tests, seconds)
 
 
 def outcome(mutant: Mutant) -> int | None:

@@ -1,6 +1,6 @@
 """One word for one thing: no function or class of a room has a name that two other rooms use for something else."""
 
-import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -19,10 +19,9 @@ def crowded_names(package: Path) -> dict[str, list[str]]:
     places = defaultdict(set)
     for path in sorted(package.rglob("*.py")):
         place = path.relative_to(package).as_posix()
-        for node in ast.parse(path.read_text()).body:
-            named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name.strip("_")
-            if named and not (place.startswith(ENGINES) and named in ASKED_OF_ENGINES):
-                places[named].add(place)
+        for name in re.findall(r"(?m)^(?:class|def|async def) _*(\w*[^\W_])", path.read_text()):
+            if not (place.startswith(ENGINES) and name in ASKED_OF_ENGINES):
+                places[name].add(place)
     return {name: sorted(found) for name, found in places.items() if len(found) > MOST_FILES}
 
 

@@ -73,7 +73,7 @@ def private_uses(source: str) -> set[str]:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.Attribute):
+        elif isinstance(node, ast.Attribute) and node.attr.startswith("_"):
             names.add(ast.unparse(node))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and re.match(r"torch\.[\w.]+$", node.value):
             names.add(node.value)

@@ -4,7 +4,6 @@ import ast
 import importlib.util
 import io
 import json
-import os
 import re
 import resource
 import shlex
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from commands import LAYERS, SIZE, call, options_of, refused, save_residual
-from forks import FORKS
+from forks import run_apart, run_with_streams
 from refusals.written import NETWORK
 from torch import nn
 
@@ -244,8 +243,8 @@ def test_every_option_that_an_error_names_is_one_of_a_command(path, text):
 def test_what_torch_logs_of_an_export_that_fails_is_left_out(folder):
     """Some 300 lines of traceback stood above the verdict."""
     torch.save(nn.Sequential(nn.Linear(3, 4)), "linear.pt")
-    assert forked(["verify", "net.pt", "linear.pt", *SIZE], folder / "told.txt") in (1, 3)
-    told = (folder / "told.txt").read_text()
+    exit_code, told = forked(MAIN.format(["verify", "net.pt", "linear.pt", *SIZE]), folder / "told.txt")
+    assert exit_code in (1, 3)
     assert "linear.pt" in told
     assert "Traceback" not in told
 
@@ -293,65 +292,53 @@ def test_files_and_options_are_checked_before_torch_is_imported(folder):
 
 
 def test_quiet_says_the_verdict_alone_and_verbose_says_more(folder):
-    torch.save(NETWORK.state_dict(), "weights.pt")
+    tensors = torch.load(save_residual(folder / "weights.pt"), weights_only=True)
     verdict, _, rest = call("inspect", "weights.pt").stdout.partition("\n")
     assert call("inspect", "weights.pt", "-q").stdout == f"{verdict}\n"
-    assert "4 tensors" in rest
-    assert "stem.weight" in call("inspect", "weights.pt", "-v").stdout
+    assert f"{len(tensors)} tensors" in rest
+    assert "layer1.0.conv1.weight" in call("inspect", "weights.pt", "-v").stdout
 
 
-def alone(arguments, output):
-    """Runs a command with both streams closed, or in a file."""
-    if output is None:
-        sys.stdout = sys.stderr = None
-        os.closerange(1, 3)
-    else:
-        for stream in (1, 2):
-            os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
-    main(arguments)
-
-
-def forked(arguments, output=None):
-    """The exit code of a command in a process of its own, with what it imports of libraries already there."""
-    process = FORKS.Process(target=alone, args=(arguments, output))
-    process.start()
-    process.join(200)
-    return process.exitcode
+def forked(code, output, *closed):
+    """The exit code of code in a process that has imported libraries, and what it says."""
+    exit_code = run_apart(run_with_streams, code, output, closed)
+    return exit_code, output.read_text() if output.exists() else ""
 
 
 def test_a_closed_output_keeps_the_exit_code_of_the_verdict(folder):
     """As a job of cron leaves it: Python has None in place of the stream."""
     call_closed = f"exec {sys.executable} -m conv2attn convert missing.pt >&- 2>&-"
     assert subprocess.run(["sh", "-c", call_closed], check=False).returncode == 2
-    assert forked(["verify", "net.pt", "net.pt", *SIZE]) == 0
-    half = subprocess.run(
-        ["sh", "-c", f"exec {sys.executable} -m conv2attn inspect net.pt >&-"], stderr=subprocess.PIPE, check=False
-    )
-    assert (half.returncode, half.stderr) == (0, b"")
+    verify = MAIN.format(["verify", "net.pt", "net.pt", *SIZE])
+    assert forked(verify, folder / "said.txt", "stdout", "stderr") == (0, "")
+    assert forked(MAIN.format(["inspect", "net.pt"]), folder / "said.txt", "stdout") == (0, "")
 
 
-INTERRUPTED = """
+MAIN = "from conv2attn.cli import main; main({})"
+INTERRUPTED = f"""
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
 class Pressing:
     def find_spec(self, name, *_):
-        if name == {module!r}:
+        if name == MODULE:
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Pressing())
-from conv2attn.cli import main
-main(["inspect", "net.pt"])
+{MAIN.format(["inspect", "net.pt"])}
 """
-
-
-STARTING = ["click", "conv2attn.lab", "numpy", "torch", "torch._C", "torch.nn.functional", "conv2attn.files.inspection"]
+STARTING = ["click", "conv2attn.lab", "numpy", "torch", "torch._C", "torch.nn.functional"]
 
 
 @pytest.mark.parametrize("module", STARTING)
 def test_an_interruption_while_the_program_starts_is_one_word(folder, module):
     run = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED.format(module=module)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", f"MODULE = {module!r}\n{INTERRUPTED}"], capture_output=True, text=True, check=False
     )
     assert (run.returncode, run.stdout, run.stderr) == (130, "", "interrupted\n")
+
+
+def test_an_interruption_once_torch_is_there_is_one_word(folder):
+    code = f"MODULE = 'conv2attn.files.inspection'\n{INTERRUPTED}"
+    assert forked(code, folder / "said.txt") == (130, "interrupted\n")
 
 
 def test_a_link_stays_one_and_what_it_leads_to_is_written(folder):

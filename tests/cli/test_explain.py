@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from commands import SIZE, call, save_residual
 from torch import nn
 
 import conv2attn
@@ -64,8 +65,9 @@ def test_explain_gives_cause_example_and_remedy():
 
 def test_a_row_is_explained_down_to_the_axioms(folder):
     """Its numbers, the claims they name and nothing else, what they need, and what does not hold."""
-    CliRunner().invoke(main, ["convert", "resnet18.pt", "-o", "hard.pt"])
-    CliRunner().invoke(main, ["verify", "resnet18.pt", "hard.pt", "--report", "certificate.json"])
+    save_residual(Path("net.pt"))
+    call("convert", "net.pt", *SIZE)
+    call("verify", "net.pt", "net.attn.pt", *SIZE, "--report", "certificate.json")
     document = json.loads(Path("certificate.json").read_text())
     row = next(each for each in document["rows"] if each["name"] == "layer1.0.conv1")
     said = " ".join(CliRunner().invoke(main, ["explain", "--row", row["name"], "certificate.json"]).stdout.split())

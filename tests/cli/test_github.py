@@ -2,33 +2,26 @@
 
 import pytest
 import torch
-from commands import SIZE, call, residual
+from commands import SIZE, call
+from refusals.written import NETWORK
 from torch import nn
 
 import conv2attn
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("shift", "level", "verdict"), [(0.0, "notice", "holds"), (1.0, "error", "refuted")])
+def test_a_report_is_annotated_for_github(tmp_path, monkeypatch, shift, level, verdict):
     monkeypatch.chdir(tmp_path)
-    torch.manual_seed(0)
-    conv2attn.save(residual(), "net.pt")
-    conv2attn.save(conv2attn.convert(residual()), "net.attn.pt")
-    other = conv2attn.convert(residual())
+    torch.save(NETWORK, "net.pt")
+    other = conv2attn.convert(NETWORK)
     with torch.no_grad():
-        next(other.parameters()).add_(1.0)
+        other.stem.bias += shift
     conv2attn.save(other, "other.pt")
-    return tmp_path
-
-
-@pytest.mark.parametrize(("other", "level"), [("net.attn.pt", "notice"), ("other.pt", "error")])
-def test_a_report_is_annotated_for_github(folder, other, level):
-    text = call("verify", "net.pt", other, *SIZE).stdout
-    annotated = call("verify", "net.pt", other, *SIZE, "--format", "github").stdout
-    *_, last = annotated.splitlines()
-    assert last.startswith(f"::{level} title=conv2attn ")
-    assert text.split(";")[0] in last
-    assert len([line for line in annotated.splitlines() if line.startswith("::")]) == 1
+    lines = call("verify", "net.pt", "other.pt", *SIZE, "--format", "github").stdout.splitlines()
+    summary = lines[0].split(";")[0]
+    assert summary.startswith(f"{verdict} (")
+    assert lines[-1].startswith(f"::{level} title=conv2attn {verdict}::{summary}")
+    assert len([line for line in lines if line.startswith("::")]) == 1
 
 
 def test_an_annotation_is_one_line():

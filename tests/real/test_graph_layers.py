@@ -7,7 +7,7 @@ import networkx
 import pytest
 import torch
 import torch_geometric.nn
-from forks import FORKS
+from forks import run_apart
 from scipy.io import loadmat
 from torch_geometric.data import Data
 from torch_geometric.nn import ChebConv, GATConv, GCNConv, RGCNConv, SGConv, TAGConv
@@ -214,10 +214,7 @@ def test_graph_layers_are_read_without_another_import():
         "basis = conv2attn.as_basis(nn.SGConv(2, 3), torch.tensor([[0, 1], [1, 0]]));"
         "assert len(basis.weights.taps()) == 1"
     )
-    alone = FORKS.Process(target=exec, args=(code,))
-    alone.start()
-    alone.join()
-    assert alone.exitcode == 0
+    assert run_apart(exec, code) == 0
 
 
 UNREAD = {

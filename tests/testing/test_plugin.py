@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from forks import FORKS
+from forks import run_apart
 
 FILE = """
 import copy, pytest, torch, conv2attn
@@ -41,10 +41,7 @@ def start(folder, *options):
 def run(folder, *options):
     """The exit code of the tests in `FILE`, and what was said."""
     (folder / "test_networks.py").write_text(FILE)
-    process = FORKS.Process(target=start, args=(folder, *options))
-    process.start()
-    process.join()
-    return process.exitcode, (folder / "said").read_text()
+    return run_apart(start, folder, *options), (folder / "said").read_text()
 
 
 def test_a_pair_that_differs_fails_with_its_layer_and_both_certificates_are_kept(tmp_path):

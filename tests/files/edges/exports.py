@@ -6,7 +6,7 @@ import onnxruntime
 import pytest
 import torch
 from changes import changed
-from forks import FORKS
+from forks import run_apart
 from torch import nn
 
 import conv2attn
@@ -64,10 +64,7 @@ def test_a_pt2_file_runs_where_this_project_cannot_be_imported(pair, tmp_path):
     assert "batch and sides" in notes[0]
     images, outputs = cases(network)
     torch.save({"images": images, "outputs": outputs, "allowed": roundoffs(outputs)}, tmp_path / "case.pt")
-    alone = FORKS.Process(target=exec, args=(ALONE.replace("FOLDER", str(tmp_path)),))
-    alone.start()
-    alone.join()
-    assert alone.exitcode == 0
+    assert run_apart(exec, ALONE.replace("FOLDER", str(tmp_path))) == 0
 
 
 @pytest.mark.parametrize("engine", [None, "conv"])

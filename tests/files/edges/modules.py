@@ -105,7 +105,7 @@ def test_an_allowed_class_that_cannot_be_imported_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-def test_plain_records_beside_the_weights_are_not_read_and_other_objects_are_named(legacy):
+def test_plain_records_beside_the_weights_are_not_read_and_other_objects_are_named(legacy, monkeypatch):
     beside = {
         "args": argparse.Namespace(lr=0.1),
         "more": types.SimpleNamespace(path=Path("x")),
@@ -115,6 +115,7 @@ def test_plain_records_beside_the_weights_are_not_read_and_other_objects_are_nam
     module = nn.Conv2d(3, 4, 3)
     torch.save({"state_dict": module.state_dict(), **beside}, "net.pt", _use_new_zipfile_serialization=not legacy)
     assert torch.equal(load("net.pt", model=nn.Conv2d(3, 4, 3)).weight, module.weight)
+    monkeypatch.setattr("conv2attn.files.registries.MODEL_LIBRARIES", {})  # a search of all models is slow
     assert "architecture" in call("inspect", "net.pt").stdout
     torch.save({"model": module, **beside}, "whole.pt")
     assert torch.equal(load("whole.pt").weight, module.weight)

@@ -1,7 +1,7 @@
 """Layers are read and evaluated where they are; laws.py has the operators."""
 
 import torch
-from forks import FORKS
+from forks import run_apart
 from torch import nn
 
 from conv2attn.testing import assert_same_output
@@ -30,7 +30,4 @@ def test_convolutions_and_classes_below_them_are_read_without_another_import():
         "for kind in (torch.nn.Conv2d, Mine):\n"
         "    assert terms(as_basis(kind(1, 1, 3)).operators) == 9\n"
     )
-    alone = FORKS.Process(target=exec, args=(code,))
-    alone.start()
-    alone.join()
-    assert alone.exitcode == 0
+    assert run_apart(exec, code) == 0
