@@ -11,14 +11,16 @@ import argparse
 import hashlib
 import importlib.util
 import json
+import multiprocessing
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
@@ -567,6 +569,23 @@ def sparkline(values: Sequence[float | None]) -> str:
 # All models
 
 
+def tried(entry: Entry) -> dict[str, Any] | str:
+    """The measurements of one model, or its error in words."""
+    try:
+        return measure_entry(entry)
+    except Exception as error:  # code of the list fails in any way, and not every exception passes between processes
+        return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def tried_apart(entry: Entry) -> dict[str, Any] | str:
+    """`tried` in a process of its own, whose memory ends with it; one that is killed is an error."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver")) as alone:
+        try:
+            return alone.submit(tried, entry).result()
+        except BrokenProcessPool as error:
+            return str(error)
+
+
 def atlas(path: Path, output: Path) -> dict[str, Any]:
     """Measures every model of a list, and writes `atlas.json`, `heads.csv` and `index.md` into a folder.
 
@@ -578,15 +597,12 @@ def atlas(path: Path, output: Path) -> dict[str, Any]:
     models, failed = list[Any](), dict[str, str]()
     for place, entry in enumerate(entries):
         print(f"{place + 1}/{len(entries)} {entry.name}", file=sys.stderr)
-        file = output / "models" / f"{entry.key}.json"
-        # In a process of its own, whose memory ends with it: one that is killed is named, and the others go on.
-        command = [sys.executable, __file__, str(path), "-o", str(file), "--only", str(place)]
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-        process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-        if process.returncode:
-            failed[entry.name] = (process.stderr.strip().splitlines() or ["it ended without a word"])[-1]
-        else:
-            models.append(json.loads(file.read_text()))
+        measured = tried_apart(entry)
+        if isinstance(measured, str):
+            failed[entry.name] = measured
+            continue
+        models.append(round_numbers(measured))
+        (output / "models" / f"{entry.key}.json").write_text(json.dumps(models[-1], separators=(",", ":")) + "\n")
     summaries = [model_summary(model, thresholds) for model in models]
     command = f"python studies/atlas.py {path.name} -o {output.name}"
     contents = {
@@ -604,20 +620,17 @@ def atlas(path: Path, output: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measures every model, or with --only the one at a place of the list, which is written to a file."""
+    """Measures every model of a list."""
     parser = argparse.ArgumentParser(description="Measures the heads of every model in MODELS, a TOML file.")
     parser.add_argument("models", type=Path)
     parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.only is None:
-        try:
-            raise SystemExit(3 if atlas(arguments.models, arguments.output)["failed"] else 0)
-        except CheckpointError as error:
-            parser.error(str(error))
-    measured = round_numbers(measure_entry(entries_of(arguments.models)[0][arguments.only]))
-    arguments.output.write_text(json.dumps(measured, separators=(",", ":")) + "\n")
+    try:
+        raise SystemExit(3 if atlas(arguments.models, arguments.output)["failed"] else 0)
+    except CheckpointError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":
+    os.environ["HF_HUB_OFFLINE"] = "1"  # of the processes that measure: a factory reads files that are here
     main()

@@ -369,7 +369,9 @@ def reproduce_tables(runs: Mapping[str, TrainingRun] | None = None, engine: str 
 def row_for(model: PaperModel, run: TrainingRun | None, engine: str) -> TableRow:
     """The row of a model, counted on a network that is built for it."""
     plan = model.plan
-    network = AttentionClassifier(plan) if isinstance(plan, ClassifierPlan) else ResNet(plan)
+    # Counts need no numbers, and a network of the paper has twelve million of them to draw.
+    with torch.device("meta"):
+        network = AttentionClassifier(plan) if isinstance(plan, ClassifierPlan) else ResNet(plan)
     counts = (
         count_parameters(network),
         count_weight_flops(network, plan.input_size),

@@ -34,7 +34,7 @@ from conv2attn import capture
 from conv2attn.errors import CheckpointError
 from conv2attn.generators import devices_of, generators_kept
 from conv2attn.lab.data import Augmentation, LabelledImages, accuracy, normalised_images, read_images_of
-from conv2attn.networks.starts import Start, kernel, start_at_convolution
+from conv2attn.networks.starts import Parts, Start, kernel, start_at_convolution
 from conv2attn.networks.starts.parts import attending_layers
 from conv2attn.report.markup import markdown_table
 from studies.figures import draw_curve
@@ -159,7 +159,8 @@ def begin(network: nn.Module, name: str, seed: int, images: Tensor, side: int) -
     arm, start = ARMS[name], None
     drawn = {key: value.detach().clone() for key, value in network.named_parameters() if arm.drawn(key)}
     if arm.options:
-        start = start_at_convolution(network, seed=seed, example_input=images, **arm.options)
+        parts = Parts(sides=(side, side))  # else the sides are read from many runs
+        start = start_at_convolution(network, seed=seed, example_input=images, parts=parts, **arm.options)
     if arm.then is not None:
         arm.then(network, start, seed, side, images)
     for key, value in drawn.items():

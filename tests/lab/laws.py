@@ -104,11 +104,16 @@ def test_two_processes_are_one_with_the_doubled_batch(tmp_path):
         assert theirs == pytest.approx(ours, rel=1e-9)
 
 
-@pytest.mark.rotated
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_learns_its_images(tmp_path, monkeypatch, kind):
-    """The files of each epoch, which cost more than its step, are those of other tests."""
+@pytest.fixture
+def no_files_of_epochs(monkeypatch):
+    """They cost more than the steps of an epoch, and are those of other tests."""
     monkeypatch.setattr(Training, "write_files", lambda training: None)
+
+
+@pytest.mark.rotated
+@pytest.mark.usefixtures("no_files_of_epochs")
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_learns_its_images(tmp_path, kind):
     rate = 2e-3 if kind == "resnet" else 1e-2
     still = {"crop_padding": 0, "mirror": False, "dropout": 0.0, "weight_decay": 0.0}
     sizes = {"width": 16 if kind == "resnet" else 32, "epochs": 30 if kind == "resnet" else 60}
@@ -120,12 +125,14 @@ def test_every_kind_learns_its_images(tmp_path, monkeypatch, kind):
     assert rows[-1]["train_accuracy"] == 1
 
 
+@pytest.mark.usefixtures("no_files_of_epochs")
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_mixed_precision_keeps_weights_in_float32_and_learns(tmp_path, precision):
     recipe = small("quadratic", precision=precision, epochs=12, optimiser="adamw", learning_rate=1e-2, crop_padding=0)
-    run = train(recipe, tmp_path / "run", report=quiet)
-    assert {tensor.dtype for tensor in state_of(run).values()} == {torch.float32}
-    assert run.metrics()[-1]["train_loss"] < 0.7 * run.metrics()[0]["train_loss"]
+    state = train(recipe, tmp_path / "run", report=quiet).read_checkpoint()
+    assert {tensor.dtype for tensor in state["network"].values()} == {torch.float32}
+    losses = [row["train_loss"] for row in state["progress"]["rows"]]
+    assert losses[-1] < 0.7 * losses[0]
 
 
 def test_no_step_makes_a_sharpness_negative(tmp_path):

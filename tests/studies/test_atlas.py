@@ -2,7 +2,6 @@
 
 import csv
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -29,12 +28,14 @@ from studies.atlas import (
     sparkline,
     tables_of,
     tensor_digest,
+    tried,
     with_error,
 )
 
 ROOT = Path(__file__).parents[2]
 THRESHOLDS = "[thresholds]\nshift = 0.5\npartial = 0.25\nconvolution = 0.5\nkernels = [3]\nearly = 0.34\n"
 FACTORY = """
+import os
 import torch
 
 def shifted(seed=None):
@@ -46,6 +47,9 @@ def shifted(seed=None):
 
 def broken():
     raise RuntimeError("no weights here")
+
+def killed():
+    os.kill(os.getpid(), 9)
 """
 LINE = '\n[[model]]\nname = "Tiny"\nkind = "text"\nsource = "made.py:shifted"\ngrid = "line"\n'
 
@@ -59,15 +63,23 @@ def listed(tmp_path):
     return path
 
 
+def ended_with(monkeypatch, listed, output):
+    """The exit code of the program on a list."""
+    monkeypatch.setattr("sys.argv", ["atlas.py", str(listed), "-o", str(output)])
+    with pytest.raises(SystemExit) as ended:
+        study.main()
+    return ended.value.code
+
+
 @pytest.mark.slow
-def test_a_model_and_its_twin_are_measured_and_one_that_fails_is_named(listed, tmp_path):
-    broken = LINE.replace("Tiny", "Broken").replace("shifted", "broken") + "twin = false\n"
-    listed.write_text(THRESHOLDS + broken + LINE)
-    program = [sys.executable, study.__file__, str(listed), "-o", str(tmp_path / "out")]
-    assert subprocess.run(program, check=False).returncode == 3
+def test_a_model_and_its_twin_are_measured_and_one_that_is_killed_is_named(listed, tmp_path, monkeypatch):
+    killed = LINE.replace("Tiny", "Killed").replace("shifted", "killed") + "twin = false\n"
+    listed.write_text(THRESHOLDS + killed + LINE)
+    assert ended_with(monkeypatch, listed, tmp_path / "out") == 3
     whole = json.loads((tmp_path / "out" / "atlas.json").read_text())
     assert [model["name"] for model in whole["models"]] == ["Tiny", "Tiny (untrained)"]
-    assert whole["failed"] == {"Broken": "RuntimeError: no weights here"}
+    assert "terminated abruptly" in whole["failed"].pop("Killed")
+    assert not whole["failed"]
     trained, twin = (model["counts"] for model in whole["models"])
     assert trained["early"] == {"heads": 2, "shift": 2, "partial": 2, "itself": 0}
     assert trained["late"]["shift"] == twin["all"]["shift"] == 0
@@ -77,7 +89,13 @@ def test_a_model_and_its_twin_are_measured_and_one_that_fails_is_named(listed, t
     page = (tmp_path / "out" / "index.md").read_text()
     assert "| Tiny | text | 4 | 2 (50%) |" in page
     assert "at least 50% of its attention" in page
-    assert "- Broken: RuntimeError: no weights here" in page
+    assert "- Killed: A process" in page
+
+
+def test_a_factory_that_fails_has_its_error_in_words(listed, monkeypatch):
+    monkeypatch.setattr("sys.path", [*sys.path])
+    listed.write_text(THRESHOLDS + LINE.replace("shifted", "broken"))
+    assert tried(entries_of(listed)[0][0]) == "RuntimeError: no weights here"
 
 
 def test_two_models_are_not_written_to_one_file(listed):
@@ -90,10 +108,7 @@ def test_two_models_are_not_written_to_one_file(listed):
 def test_a_file_that_is_no_list_of_models_ends_in_a_sentence(text, code, tmp_path, monkeypatch, capsys):
     if text is not None:
         (tmp_path / "list.toml").write_text(text)
-    monkeypatch.setattr("sys.argv", ["atlas.py", str(tmp_path / "list.toml"), "-o", str(tmp_path / "out")])
-    with pytest.raises(SystemExit) as ended:
-        study.main()
-    assert ended.value.code == 2
+    assert ended_with(monkeypatch, tmp_path / "list.toml", tmp_path / "out") == 2
     assert code in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

@@ -13,9 +13,9 @@ from lab.cases import few_test_images, quiet, without_times
 from conv2attn.errors import UsageError
 from conv2attn.files import load, save
 from conv2attn.lab.training import TrainingRecipe, TrainingRun, fresh_network, learning_rate, network_digest, train
-from studies import pruning
+from conv2attn.networks.zoo import ClassifierPlan
 from studies.figures import accuracy_figure, draw_figures
-from studies.paper import RECIPES, described, paper, recipes, train_paper
+from studies.paper import MODELS, RECIPES, described, paper, recipes, train_paper
 from studies.pruning import prune
 
 DATA = ["--data", "digits", "--train-images", "20", "--test-images", "20", "--batch", "10", "--epochs", "2"]
@@ -23,30 +23,25 @@ ROWS = tuple(recipes(TrainingRecipe("quadratic"), Path("runs")))
 TOY = [*DATA, "--heads", "2", "--layers", "1", "--width", "8", "--hidden", "8", "--positions", "4"]
 
 
-def once(count):
-    """Counts the products of networks that print alike, and have one plan, once."""
-    known = {}
-
-    def counted(network, *sizes):
-        key = (str(network), network.plan, *sizes)
-        if key not in known:
-            known[key] = count(network, *sizes)
-        return known[key]
-
-    return counted
+def toy(model):
+    """A row that is counted in milliseconds, and has no number of the paper to meet."""
+    sizes = {"width": 8, "layers": 1, "hidden": 8, "heads": 2, "positions": 4}
+    plan = replace(model.plan, **(sizes if isinstance(model.plan, ClassifierPlan) else {"width": 4}))
+    return replace(model, plan=plan, parameters="", flops="")
 
 
 def few_figures(runs, folder, **options):
-    """The figures of two runs of all: each takes a second."""
+    """The figures of one run: tests/studies/test_figures.py has those of several."""
     assert len(runs) == len(ROWS)
-    return draw_figures([run for run in runs if run.folder.name in ("quadratic", "content")], folder, **options)
+    content = next(run for run in runs if run.folder.name == "content")
+    return draw_figures([content], folder, average=1, examples=0, **options)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def on_few_images():
+def at_toy_size():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("conv2attn.lab.training.loop.read_images_of", few_test_images)
-        patched.setattr("studies.paper.count_flops", once(pruning.count_flops))
+        patched.setattr("studies.paper.MODELS", tuple(map(toy, MODELS)))
         patched.setattr("studies.paper.draw_figures", few_figures)
         yield
 
@@ -69,7 +64,6 @@ def recipe(whole):
 
 @pytest.fixture
 def no_tables(monkeypatch):
-    """Tables count the products of eight networks, which takes seconds, and draw figures."""
     monkeypatch.setattr("studies.paper.write_tables", lambda runs, folder: runs)
 
 
@@ -92,8 +86,7 @@ def test_every_row_has_its_accuracy_and_its_files(whole, recipe, monkeypatch):
         assert row.best == max(each["test_accuracy"] for each in TrainingRun(whole / row.key).metrics())
         assert row.recipe.startswith("published, 2 of 300 epochs, batch 10")
     assert (whole / "tables.md").read_text() == tables.to_markdown()
-    figures = {path.name for path in (whole / "figures").iterdir()}
-    assert {"accuracy.png", "quadratic-centers.png", "content-attention.png"} <= figures
+    assert {path.name for path in (whole / "figures").iterdir()} == {"accuracy.png", "attention.png", "factors.png"}
     assert TrainingRun(whole / "content").recipe.terms == "qk+qr"
 
 

@@ -86,10 +86,11 @@ def test_the_slider_changes_the_numbers_to_those_of_python(browser, tmp_path):
             computed = numbers_of_python(name, layer, given[name], alpha, channel, query)
             assert np.allclose(shown, computed, rtol=1e-9, atol=1e-13), (name, alpha)
             seen.append((alpha, *shown))
-            for head in range(layer.heads):
-                row = exact(layer, given[name], alpha)[0].attention(given[name].double())[0, head].detach().numpy()
-                place_of_query = query[0] * browser.run("return state.layer.queries[1]") + query[1]
-                assert np.abs(shown_attention(browser, head, query) - row[place_of_query]).max() <= 1e-13
+            soft, precise = exact(layer, given[name], alpha)
+            place_of_query = query[0] * browser.run("return state.layer.queries[1]") + query[1]
+            rows = soft.attention(precise)[0, :, place_of_query].detach().numpy()
+            for head, row in enumerate(rows):
+                assert np.abs(shown_attention(browser, head, query) - row).max() <= 1e-13
         alphas, *falling = zip(*seen, strict=True)
         assert [*alphas] == [1, 2, 2 ** (17 / 8), 128]
         assert all(first > last for numbers in falling for first, last in pairwise(numbers))
