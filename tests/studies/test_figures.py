@@ -18,6 +18,7 @@ from conv2attn.errors import UsageError
 from conv2attn.lab.data import normalised_images, read_images_of
 from conv2attn.lab.training import train
 from conv2attn.networks import attention_layers
+from studies import figures
 from studies.figures import attention_of_query, centers_figure, draw_figures, ellipse, mean_places, reading_order
 from studies.paper import paper
 
@@ -29,6 +30,13 @@ def runs(tmp_path_factory):
     return {kind: train(small(kind), folder / kind, report=quiet) for kind in ("quadratic", "learned", "resnet")}
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Files of figures are empty: that they are drawn is seen once for every kind of network."""
+    monkeypatch.setattr(figures, "write", lambda figure, path, force: path.touch())
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_attention_on_pictures_has_figures_of_their_names(runs, tmp_path):
     """At the size of the data, one by one or with test images."""
     for name in ("cat", "dog"):
@@ -112,6 +120,7 @@ def test_figures_are_written_for_every_kind(runs, tmp_path, kind, suffix):
     assert all(file.stat().st_size > 1000 for file in (tmp_path / "out").iterdir())
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_each_of_several_runs_has_its_heads(runs, tmp_path):
     both = [runs["quadratic"], runs["learned"]]
     names = {path.name for path in draw_figures(both, tmp_path / "out", average=1, examples=0)}
