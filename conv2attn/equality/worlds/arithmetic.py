@@ -55,6 +55,12 @@ def power_of(step: Step) -> Any:
     return step.across(power, step.x, exponent)
 
 
+@shadow_rule("square")
+def square(step: Step) -> Any:
+    """A square, in new copies also where the network squares in place."""
+    return step.across(torch.square, step.x)
+
+
 @shadow_rule("_to_copy")
 def to_copy(step: Step) -> Any:
     """A cast: to half precision it rounds, to integers it is refused."""

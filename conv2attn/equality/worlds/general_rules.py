@@ -10,7 +10,9 @@ from conv2attn.equality.worlds import arithmetic as arithmetic  # these register
 from conv2attn.equality.worlds import largest as largest
 from conv2attn.equality.worlds import layouts as layouts
 from conv2attn.equality.worlds import softmaxes as softmaxes
-from conv2attn.equality.worlds.shadows import LEAST, Shadow, Unfollowed, is_number, is_shadow
+from conv2attn.equality.worlds.all_copies import in_copy, wide
+from conv2attn.equality.worlds.arithmetic import OPERATORS
+from conv2attn.equality.worlds.shadows import COPIES, LEAST, Shadow, Unfollowed, is_number, is_shadow
 from conv2attn.equality.worlds.steps import RULES, Step, has_large_numbers
 from conv2attn.torch_internals import tree_leaves
 
@@ -19,15 +21,16 @@ COMPUTED = {
     *MOVES,
     *("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training"),
     *("native_layer_norm", "native_group_norm", "_fused_rms_norm", "convolution", "_convolution", "mm", "bmm"),
-    *("addmm", "baddbmm", "addbmm", "addmv", "mv", "dot", "neg", "reciprocal", "square", "pow", "mean", "sum", "prod"),
+    *("addmm", "baddbmm", "addbmm", "addmv", "mv", "dot", "neg", "reciprocal", "pow", "mean", "sum", "prod"),
     *("var", "var_mean", "std", "cumsum", "addcmul", "addcdiv", "lerp", "linalg_vector_norm", "norm", "avg_pool2d"),
     *("avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "col2im", "index_add", "scatter_add", "polar"),
     *("complex", "_fft_r2c", "_fft_c2c", "_fft_c2r", "grid_sampler_2d", "linalg_cross", "trace", "copy", "fill"),
-    *("zero", "_index_put_impl", "unsafe_split", "unsafe_split_with_sizes", "lift_fresh_copy"),
+    *("_trilinear", "zero", "_index_put_impl", "unsafe_split", "unsafe_split_with_sizes", "lift_fresh_copy"),
 }
 RESIZED = "upsample_", "_upsample_"
 ASKING = {"_local_scalar_dense", "equal", "is_nonzero", "allclose", "item", "nonzero"}
 ROOTS = {"sqrt", "rsqrt", "pow", "linalg_vector_norm", "norm"}
+PRODUCTS = {"mul", "div", "square", "pow", "prod"}
 FEW = 8  # with fewer numbers, two worlds may agree by chance in their signs or order
 
 
@@ -71,13 +74,25 @@ def result_of(step: Step) -> Any:
         Unfollowed: the operator has no rule, or its rule does not fit these arguments.
     """
     refuse_few(step)
-    if step.name in RULES:
-        result = RULES[step.name](step)
-        if result is not NotImplemented:
-            return result
-    if step.is_view or step.name in COMPUTED or step.name.startswith(RESIZED):
-        return step.computed()
-    return pointwise(step)
+    result = RULES[step.name](step) if step.name in RULES else NotImplemented
+    if result is NotImplemented:
+        computed = step.is_view or step.name in COMPUTED or step.name.startswith(RESIZED)
+        result = step.computed() if computed else pointwise(step)
+    if step.name in PRODUCTS:
+        refuse_vanished(step, result)
+    return result
+
+
+def refuse_vanished(step: Step, product: Any) -> None:
+    """Refuses products of nonzero numbers that are too small to store, since all networks then look equal."""
+    if not isinstance(product, Shadow) or not bool((product.of(-COPIES) == 0).any()):  # in a world of small numbers
+        return
+    first, *others = in_copy(step.args, -COPIES)
+    if step.name in OPERATORS:
+        others = [t.sgn() if isinstance(t, Tensor) else t for t in others]
+    signs = wide(step.func)(first.sgn() if isinstance(first, Tensor) else first, *others, **step.kwargs)
+    if bool(((product.of(-COPIES) == 0) & (signs != 0)).any()):
+        raise Unfollowed(f"{step.name} of numbers so small that their product vanishes")
 
 
 def pointwise(step: Step) -> Any:

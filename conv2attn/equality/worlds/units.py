@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from conv2attn.equality.worlds.shadows import GAIN, SHAKES, groups_of
+from conv2attn.equality.worlds.shadows import GAIN, SHAKES, Unfollowed, groups_of
 
 LIMIT = 8.0
 """Differences up to this count as rounding.
@@ -18,9 +18,16 @@ Chunk = tuple[Tensor, Tensor, Tensor]  # (arguments, mean squares, results), eac
 
 
 def mean_squares(copies: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    """The mean square of the changes under shaking, (worlds, n)."""
+    """The mean square of the changes under shaking, (worlds, n).
+
+    Raises:
+        Unfollowed: all numbers are so small that differences between them vanish.
+    """
     out = []
     for true, *shaken in groups_of(copies):
+        largest = max(map(abs, map(float, true.aminmax()))) if true.numel() else 0.0
+        if 0 < largest < torch.finfo(dtype).tiny / torch.finfo(dtype).eps:
+            raise Unfollowed("numbers so small that differences between them vanish")
         true = true.to(dtype)
         total, move = torch.zeros_like(true), torch.empty_like(true)
         # Repetitions of one copy are one tensor.
@@ -41,7 +48,9 @@ def mean_squares(copies: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
         # beside a large number, as in a residual sum with a channel of small weights; up to that size the alike count.
         most = torch.mul(total, 256, out=move).addcmul_(true, true, value=stored)
         total.lerp_(torch.minimum(alike, most, out=move), SHARE)
-        out.append(total.reshape(-1))
+        # Of exact numbers that cancel, the rounding of float64 is left. In a tensor of small numbers alone that floor
+        # would hide the numbers themselves: no difference above 1e-7 of the largest counts as rounding for it.
+        out.append(total.add_(min(1e-14, 1e-7 * largest) ** 2 / 2).reshape(-1))
     return torch.stack(out)
 
 
@@ -59,7 +68,8 @@ def deviations(first: Tensor, squares: Tensor, second: Tensor, others: Tensor) -
 
 def tolerance(squares: Tensor, others: Tensor, values: Tensor) -> Tensor:
     """One unit at each element."""
-    return (squares + others).sqrt_().add_(values.abs(), alpha=1e-14).add_(1e-14)
+    least = torch.finfo(squares.dtype).tiny  # zeros have no size
+    return (squares + others).sqrt_().add_(values.abs(), alpha=1e-14).add_(least)
 
 
 def nearest(chunk: Chunk, values: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:

@@ -417,6 +417,23 @@ def test_roots_in_two_writings_are_one_function():
         assert compare_sections(first, second, POSITIVE).equal is True
 
 
+FACTORS = torch.ones(4000)
+OTHERS = FACTORS.index_fill(0, torch.tensor([3990]), 2.0)
+SMALL = {
+    "a product of many": (lambda x: (x * FACTORS).prod(1), lambda x: (x * OTHERS).prod(1)),
+    "products of products": (lambda x: (x * 1e-20) ** 20 * x, lambda x: (x * 2e-20) ** 20 * x),
+    "a power, which float32 cannot store": (lambda x: (x * 1e-9) ** 8, lambda x: (x * 2e-9) ** 8),
+    "a square in place": (lambda x: (x * 1e-200).square_() * x, lambda x: (x * 2e-200).square_() * x),
+    "arguments of a function": (lambda x: (x * 1e-18).sigmoid(), lambda x: (x * 2e-18).sigmoid()),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_numbers_that_are_all_small_are_not_taken_for_rounding(name):
+    """Their differences may vanish in the numbers of a network, so that its own outputs are the same."""
+    assert compare_sections(*SMALL[name], (torch.rand(2, 4000) + 0.3,)).equal is not True
+
+
 IN_FLOAT64 = {
     "a bound": (lambda x: x.clamp(max=6.0), lambda x: x.clamp(max=6.0 + 1e-8)),
     "a slope": (lambda x: F.leaky_relu(x, 0.01), lambda x: F.leaky_relu(x, 0.01 + 1e-10)),
