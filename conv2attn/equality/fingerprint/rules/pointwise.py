@@ -121,6 +121,13 @@ def _(c: Call, self: Any, other: Any) -> Residues:
     return c.quotient(c.operand(self), other)
 
 
+@rule("nan_to_num")
+def _(c: Call, self: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Residues:
+    numbers = c.operand(self)
+    c.field.usable(numbers, "nan_to_num")  # of finite numbers it changes none
+    return numbers
+
+
 @rule("log_sigmoid_forward")
 def _(c: Call, self: Any) -> tuple[Residues, None]:
     return bounded("log")(c.field, sigmoid(c.field, c.operand(self))), None

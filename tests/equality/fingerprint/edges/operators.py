@@ -137,6 +137,11 @@ BY_HAND = {
         lambda x: x[:, :2] * x[:, 2:].sigmoid(),
         lambda x: x[:, 2:] * x[:, :2].sigmoid(),
     ),
+    "no NaN in a softmax": (
+        lambda x: x.softmax(1).nan_to_num(0.0),
+        lambda x: x.exp() / x.exp().sum(1, True),
+        lambda x: x.softmax(2).nan_to_num(0.0),
+    ),
     "a sigmoid": (
         torch.sigmoid,
         lambda x: 1 / (1 + torch.exp(-x)),
@@ -189,6 +194,7 @@ CONDITIONS = {
     "places that depend on the input": lambda x: x.index_add(1, (x[0, :1, 0, 0] > 0).long(), x[:, :1]),
     "a product of what may be infinite": lambda x: x.log().cumprod(1),
     "how many are not zero": lambda x: norm(x, 0, 1),
+    "NaN that becomes a number": lambda x: (x - 1).log().nan_to_num(),
     "an order of what may be infinite": lambda x: (x - 1).log().sort(-1).values,
     "statistics that change": lambda x: F.batch_norm(x, torch.zeros(4).double(), torch.ones(4).double(), training=True),
 }
