@@ -14,7 +14,7 @@ class Export:
     Args:
         engine: the default order of evaluation; empty keeps that of the network.
         write: takes a program of torch.export, a path and notes by name, and writes the file.
-        run: takes the path, and returns the function of one image that the file computes.
+        run: takes the path and an image, and returns what the file computes.
         whole_layers: whether a layer is one operator of the program, which `write` translates, under this engine.
     """
 

@@ -150,13 +150,15 @@ def weight_files(folder: Path) -> list[Path]:
 def sha256(path: Path) -> str:
     """The hash of a file; of a folder, or of an ONNX model with weights outside, that of the hashes of its files."""
     if path.is_dir():
-        return hashlib.sha256("".join(map(sha256, weight_files(path))).encode()).hexdigest()
-    if kind_of_path(path) is kinds.ONNX and (others := outside_files(path)):
+        hashes = [*map(sha256, weight_files(path))]
+    else:
         with path.open("rb") as file:
-            own = hashlib.file_digest(file, "sha256").hexdigest()
-        return hashlib.sha256("".join([own, *map(sha256, others)]).encode()).hexdigest()
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+            hashes = [hashlib.file_digest(file, "sha256").hexdigest()]
+        if kind_of_path(path) is kinds.ONNX:
+            hashes += map(sha256, outside_files(path))
+        if len(hashes) == 1:
+            return hashes[0]
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 @final

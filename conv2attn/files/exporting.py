@@ -90,9 +90,8 @@ def export(
             program = trace_program(with_whole_layers(network) if whole_layers else network, example)
             metadata = {**program_metadata(network), **(notes or {})}
             resolve_name(way.write)(program, path, metadata)
-            run_file = resolve_name(way.run)(path)
-        for image, expected_output in zip(images, expected, strict=True):
-            check_exported_file(run_file, image, expected_output)
+            for image, expected_output in zip(images, expected, strict=True):
+                check_exported_file(partial(resolve_name(way.run), path), image, expected_output)
     sizes = " and ".join("x".join(map(str, image.shape)) for image in images)
     return (
         f"free sizes: {free_sizes(program)}",
@@ -150,21 +149,16 @@ def write_program(program: ExportedProgram, path: Path, notes: Mapping[str, str]
         torch.export.save(program, file, extra_files={"conv2attn.json": json.dumps(dict(notes), sort_keys=True)})
 
 
-def run_program(path: Path) -> Callable[[Tensor], Tensor]:
-    """The program in a .pt2 file."""
+def run_program(path: Path, image: Tensor) -> Tensor:
+    """The output of the program in a .pt2 file."""
     with path.open("rb") as file:
-        loaded: Any = torch.export.load(file).module()
-    return partial(run_network, loaded)
+        return run_network(torch.export.load(file).module(), image)
 
 
 def why_not_onnx(error: BaseException) -> str:
-    """The operator that torch.onnx does not translate, from the chain of errors; otherwise the error's first line."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if operator := re.search(r"\[target=torch\.ops\.([\w.]+)\]", str(cause)):
-            return f"it cannot translate {operator[1]}"
-        cause = cause.__cause__
-    return re.sub(r"\x1b\[\d*m", "", first_line(error))[:200]
+    """The operator that torch.onnx does not translate, if its report names one; otherwise the error's first line."""
+    operator = re.search(r"\[target=torch\.ops\.([\w.]+)\]", str(error))
+    return f"it cannot translate {operator[1]}" if operator else re.sub(r"\x1b\[\d*m", "", first_line(error))[:200]
 
 
 def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -> None:
@@ -198,21 +192,10 @@ def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -
         log.setLevel(level)
 
 
-def run_onnx(path: Path) -> Callable[[Tensor], Tensor]:
-    """The model in an .onnx file, in onnxruntime.
-
-    Raises:
-        CheckpointError: onnxruntime does not accept the file (C2A309).
-    """
-    try:
-        session = open_session(str(path))
-    except UsageError:
-        raise
-    except Exception as error:
-        reason = f"onnxruntime does not accept the file ({first_line(error)[:200]})"
-        raise CheckpointError("C2A309", reason, "Save it as .pt or .pt2, or with another --engine.") from error
-    name = session.get_inputs()[0].name
-    return lambda image: torch.from_numpy(session.run(None, {name: image.numpy()})[0])
+def run_onnx(path: Path, image: Tensor) -> Tensor:
+    """The output of the model in an .onnx file, in onnxruntime."""
+    session = open_session(str(path))
+    return torch.from_numpy(session.run(None, {session.get_inputs()[0].name: image.numpy()})[0])
 
 
 def allowed_difference(*expected: Tensor) -> float:

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import zipfile
+from codecs import utf_8_decode
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from typing import IO, Any, final
 from conv2attn.errors import CheckpointError
 from conv2attn.files.pickle_size import draw_pickles
 
+HEAD = 512  # bytes: a header of tar is as long
 LARGEST_FILE = 1 << 33  # bytes: thirty times the float32 weights of a ResNet-152
 LARGEST_TEXT = 1 << 24
 LARGEST_PICKLE = 1 << 26  # bytes: some 200 describe a tensor, and no network here has a hundred thousand
@@ -94,7 +96,7 @@ def kind_of_file(file: IO[bytes], size: int) -> Kind:
         zipfile.BadZipFile: the file begins like a zip archive, but is not one.
     """
     file.seek(0)
-    head = file.read(512)
+    head = file.read(HEAD)
     if head.startswith(ZIP_HEADS):
         with zipfile.ZipFile(file) as archive:
             return kind_of_archive(archive.namelist())
@@ -122,7 +124,8 @@ def kind_of_file(file: IO[bytes], size: int) -> Kind:
 def kind_of_text(head: bytes) -> Kind:
     """Whether the first bytes are those of a web page, of another text, or of neither."""
     try:
-        text = head[:-3].decode().lstrip().lower() if len(head) == 512 else head.decode().lstrip().lower()
+        # The head of a longer file may end within a letter, which is then left out.
+        text = utf_8_decode(head, "strict", len(head) < HEAD)[0].lstrip().lower()
     except UnicodeDecodeError:
         return UNKNOWN
     if text.startswith(("<!doctype", "<html", "<?xml", "<head")):

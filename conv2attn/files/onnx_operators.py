@@ -52,6 +52,12 @@ def lstm(value: Tensor, *operands: Any, hidden_size: int, direction: str) -> tup
     return (result.unflatten(2, (len(zeros), -1)).transpose(1, 2), *last)
 
 
+def power(base: Any, exponent: Any) -> Tensor:
+    """Torch's function; ONNX gives the result the type of the base."""
+    result = torch.pow(base, exponent)
+    return result.to(base.dtype) if isinstance(base, Tensor) else result
+
+
 def prelu(value: Tensor, slope: Any) -> Tensor:
     """Torch's function for one slope or one for each channel; others by two relus."""
     slope = torch.as_tensor(slope)
@@ -82,7 +88,7 @@ OPERATORS: Rows = {
     ),
     "Cast": lambda value, *, to: value.to(to),
     "CastLike": lambda value, like: torch.as_tensor(value).to(like),
-    "Clip": torch.clamp,
+    "Clip": lambda value, low=None, high=None: value if low is None and high is None else torch.clamp(value, low, high),
     "Conv": lambda image, *weights, kernel_shape=(), strides=1, dilations=1, pads=(), group, auto_pad: windowed(
         "conv",
         image,
@@ -159,7 +165,7 @@ OPERATORS: Rows = {
     "Not": torch.logical_not,
     "Or": operator.or_,
     "PRelu": prelu,
-    "Pow": torch.pow,
+    "Pow": power,
     "Reciprocal": torch.reciprocal,
     "Relu": torch.relu,
     "Sigmoid": torch.sigmoid,

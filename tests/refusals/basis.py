@@ -8,9 +8,12 @@ from conv2attn.errors import GeometryError, UnsupportedError, UsageError
 from conv2attn.theory import basis
 from conv2attn.theory.basis import (
     Chebyshev,
+    Combination,
+    Concatenation,
     Dense,
     Form,
     Graph,
+    Operator,
     Padding,
     Pattern,
     Shift,
@@ -22,10 +25,13 @@ from conv2attn.theory.basis import (
     as_basis,
     as_matrix,
     basis_of,
+    chebyshev,
     combine,
     evaluate,
+    offsets,
     output_sides,
     relations,
+    terms,
 )
 
 STEP = adjacency(GRAPH)
@@ -66,8 +72,16 @@ REFUSALS = {
         ),
     },
     UnsupportedError: {
-        "C2A110 .* has no rule for": [lambda: as_matrix("shift", (2,)), lambda: output_sides(3, (2,))],
-        "C2A110 apply has no rule for object": lambda: apply(object(), torch.ones(2), (2,)),
+        "C2A110 .* has no rule for": [
+            *(lambda: as_matrix("shift", (2,)), lambda: output_sides(3, (2,)), lambda: terms("shift")),
+            *(lambda rule=rule: rule(object(), FIVE, (5,)) for rule in (apply, combine)),
+            lambda: offsets(STEP),
+        ],
+        "C2A110 Operator has no ": [
+            *(lambda: Operator().heads, lambda: Operator().features(None, None)),
+            *(lambda: Operator().scores(None, None, None), lambda: Operator().axis_scores(None, 0, None)),
+            lambda: Operator().content_features(None, None, None, by_axis=True),
+        ],
         "C2A101 Linear cannot be read": lambda: as_basis(nn.Linear(1, 1)),
     },
     GeometryError: {
@@ -79,6 +93,13 @@ REFUSALS = {
         ).pad(torch.ones(1, 1, 2)),
         r"C2A121 circular padding by \(0, 3\)": lambda: as_matrix(Padding((0,), (3,), "circular"), (2,)),
         r"C2A121 zeros padding by \(1, 1\) needs a longer axis than 0 pixels": lambda: Padding((1,), (1,)).source(0, 0),
+        "C2A122 normalisation='none' is not one of sym, rw, None": lambda: chebyshev(GRAPH, 2, "none"),
+        r"C2A122 families that map \(5,\) to": lambda: output_sides(
+            Concatenation((STEP, Dense(torch.ones(1, 3, 5), (3,)))), (5,)
+        ),
+        r"C2A122 coefficients \(2, 3\) do not combine 1 terms": lambda: output_sides(
+            Combination(torch.ones(2, 3), STEP), (5,)
+        ),
         r"C2A121 matrices \(1, 1, 3\) do not map \(2,\)": lambda: as_matrix(Dense(torch.ones(1, 1, 3), (1,)), (2,)),
     },
     # axes without a partner

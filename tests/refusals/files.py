@@ -78,17 +78,24 @@ def labels(table):
     read_labels("labels.csv", "images.npy", 2)
 
 
-def shards(file):
-    Path("config.json").write_text(json.dumps({"model_type": "no such model"}))
-    Path("model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": file}}))
-    load(".")
+def shards(*files, config='{"model_type": "no such model"}', **options):
+    """Loads a folder with one tensor in each of these files."""
+    Path("config.json").write_text(config)
+    weight_map = {f"tensor{number}": name for number, name in enumerate(files)}
+    Path("model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    load(".", **options)
+
+
+def stored_twice(**options):
+    for name in ("one", "two"):
+        save_file({"a": torch.ones(2)}, f"{name}.safetensors")
+    shards("one.safetensors", "two.safetensors", **options)
 
 
 def diffusers():
     """It has a config.json without a model_type; the nearest name of transformers was offered."""
-    Path("config.json").write_text(json.dumps({"_class_name": "UNet2DConditionModel"}))
     save_file({"conv_in.weight": torch.ones(2, 2)}, "diffusion_pytorch_model.safetensors")
-    load(".")
+    shards(config='{"_class_name": "UNet2DConditionModel"}')
 
 
 def replaced(make, force=False):
@@ -109,7 +116,13 @@ REFUSALS = {
             CONV.state_dict(), model=Picky(3, 4, 3)
         ),
         "which is not in its folder": lambda: shards("../other.safetensors"),
-        "does not exist": lambda: shards("one.safetensors"),
+        "does not exist": [lambda: shards("one.safetensors"), lambda: read_images("missing.png")],
+        "has no weight_map of file names": lambda: shards(),
+        "holds 'a' in two of its files": stored_twice,
+        "C2A307 the weights in . have more bytes than the limit": lambda: stored_twice(max_size=100),
+        "C2A303 config.json is not JSON": lambda: stored_twice(config="{"),
+        "C2A303 config.json holds a list, not an object": lambda: stored_twice(config="[]"),
+        "C2A307 config.json has 16,777,217 bytes": lambda: stored_twice(config=" " * (2**24 + 1)),
         "C2A30[346]": functional,
         "of diffusers, for the class UNet2DConditionModel(?!.*Did you mean).*file.py:factory": diffusers,
         "C2A304 .*: the converted network is a ": hooked,
@@ -157,6 +170,9 @@ REFUSALS = {
     },
     UsageError: {
         "not a JSON object": lambda: Reading(arch_args="[10]").options(),
+        "C2A004 arch and model both name": lambda: load("net.pt", "resnet18", model=CONV),
+        "C2A004 arguments are passed without an architecture": lambda: load("net.pt", arch_args={"width": 7}),
+        "C2A006 example_input is neither": lambda: save(convert(CONV), "new.pt2", example_input={}),
         "C2A004 example_input is of .pt2 and .onnx, not of .pt": lambda: save(
             convert(CONV), "new.pt", example_input=(3, 8, 8)
         ),

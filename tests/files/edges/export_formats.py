@@ -22,9 +22,8 @@ def toy(monkeypatch):
         torch.export.save(program, path.with_name(path.name + ".pt2"))
         path.write_text(str(sorted(notes)))
 
-    def run(path):
-        program = torch.export.load(path.with_name(path.name + ".pt2")).module()
-        return lambda image: program(image) * functions.factor
+    def run(path, image):
+        return torch.export.load(path.with_name(path.name + ".pt2")).module()(image) * functions.factor
 
     functions.write, functions.run, functions.factor = write, run, 1.0
     monkeypatch.setitem(sys.modules, "toy_format", functions)

@@ -20,6 +20,15 @@ def test_a_file_named_safetensors_is_one(tmp_path):
     assert torch.equal(load(tmp_path / "layer.safetensors")(image), layer(image))
 
 
+@pytest.mark.parametrize("before", ["", "a", "aa", "aaa"])
+def test_a_text_is_one_wherever_in_a_letter_its_head_ends(tmp_path, before):
+    path = tmp_path / "notes.txt"
+    path.write_text(before + "\N{MUSICAL SYMBOL G CLEF}" * 200, encoding="utf-8")
+    assert kinds.kind_of_path(path) is kinds.TEXT
+    path.write_bytes(path.read_bytes()[:511])
+    assert (kinds.kind_of_path(path) is kinds.TEXT) == (before == "aaa")
+
+
 @pytest.mark.parametrize("command", [("convert",), ("inspect",), ("heads",), ("check-span",)])
 def test_a_kind_of_file_is_one_line_of_its_table(tmp_path, monkeypatch, command):
     """Planted: a kind whose first bytes nobody knows; every command says what it is, and what to do."""

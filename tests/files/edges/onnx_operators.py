@@ -11,7 +11,7 @@ import pytest
 import torch
 from onnx import helper
 
-from conv2attn.errors import UnsupportedError
+from conv2attn.errors import CheckpointError, UnsupportedError, UsageError
 from conv2attn.files import OPERATORS, graph_of
 
 DRAWN = np.random.default_rng(0)
@@ -57,9 +57,11 @@ for name in ("Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Equal"):
     case(name, ["x", single(0.5)])
 case("Mod", "ij", whole_numbers=True)
 case("Pow", ["x", single(2)])
+case("Pow", ["i", single(1.5)], whole_numbers=True)
 case("Pow", ["x", numbers(5)], positive=True)
 case("Clip", ["x", single(-0.5), single(0.25)])
 case("Clip", ["x", "", single(0.25)])
+case("Clip", "x")
 case("Clip", "x", (7,), min=-0.5, max=0.25)
 case("LeakyRelu", "x", alpha=0.3)
 case("Elu", "x", alpha=0.7)
@@ -287,6 +289,27 @@ def test_what_no_row_honours_is_refused_when_the_file_is_read(operator, operands
     model, _ = model_of(operator, operands, 18, outputs, X, False, False, attributes)
     with pytest.raises(UnsupportedError, match=match):
         graph_of(model)
+
+
+def test_stored_parts_that_no_tensor_of_torch_has_are_refused():
+    sparse = onnx.SparseTensorProto(dims=[3])
+    for attributes, match in (({}, "a constant without a value"), ({"sparse_value": sparse}, "Constant of sparse")):
+        model = model_of("Relu", "x", 18, 1, X, False, False, {})[0]
+        model.graph.node.insert(0, helper.make_node("Constant", [], ["unused"], **attributes))
+        with pytest.raises(UnsupportedError, match=match):
+            graph_of(model)
+    model.graph.sparse_initializer.append(sparse)
+    with pytest.raises(UnsupportedError, match="sparse weights"):
+        graph_of(model)
+    model, _ = model_of("Cast", "x", 18, 1, X, False, False, {"to": onnx.TensorProto.FLOAT8E5M2})
+    with pytest.raises(UnsupportedError, match="a Cast to FLOAT8E5M2"):
+        graph_of(model)
+    model, _ = model_of("Add", ["x", numbers(5)], 18, 1, X, False, False, {})
+    model.graph.initializer[0].dims[0] = 7
+    with pytest.raises(CheckpointError, match="C2A303 the weight stored1 claims other elements"):
+        graph_of(model)
+    with pytest.raises(UsageError, match="C2A202 a node of the ONNX model creates 9000x9000 numbers"):
+        graph_of(model_of("Expand", ["x", whole(9000, 9000)], 18, 1, (1, 1), False, False, {})[0])(torch.ones(1, 1))
 
 
 def test_one_axis_may_come_without_brackets():
