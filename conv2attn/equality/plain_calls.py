@@ -73,9 +73,11 @@ def differing_calls(networks: tuple[nn.Module, nn.Module], inputs: Inputs, outpu
 
     Args:
         inputs: inputs of both calls.
-        outputs: outputs of both. Equal ones need no shaken call.
+        outputs: outputs of both, whose tensors are compared by path. Equal ones need no shaken call.
     """
-    plain = tensor_pairs(*outputs)
+    ours, theirs = map(real_tensors, outputs)
+    pairs = {path: (ours[path], theirs[path]) for path in ours if path in theirs}
+    plain = {path: (p, q) for path, (p, q) in pairs.items() if p.shape == q.shape and p.numel()}
     if not any(bool(distance(*sides).any()) for sides in plain.values()):
         return Difference()
     shaken: tuple[list[dict[str, Tensor]], list[dict[str, Tensor]]] = [], []
@@ -91,21 +93,13 @@ def differing_calls(networks: tuple[nn.Module, nn.Module], inputs: Inputs, outpu
                 return Difference(trouble=words)
             outcomes.append(real_tensors(returned.output))
         ratios = (
-            largest_ratio(ours, sides, [each.get(ours) for each in shaken[0]], [each.get(theirs) for each in shaken[1]])
-            for (ours, theirs), sides in plain.items()
+            largest_ratio(path, sides, [each.get(path) for each in shaken[0]], [each.get(path) for each in shaken[1]])
+            for path, sides in plain.items()
         )
         difference = max(ratios, key=lambda each: each.ratio)
         if difference.ratio <= SETTLED:  # more calls only lower the ratio
             break
     return difference
-
-
-def tensor_pairs(first: Any, second: Any) -> dict[tuple[str, str], tuple[Tensor, Tensor]]:
-    """The compared tensors of two outputs, with both paths: those with equal paths, or the single tensor of each."""
-    ours, theirs = real_tensors(first), real_tensors(second)
-    alone = len(ours) == len(theirs) == 1
-    pairs = {(a, b): (ours[a], theirs[b]) for a in ours for b in theirs if a == b or alone}
-    return {paths: (p, q) for paths, (p, q) in pairs.items() if p.shape == q.shape and p.numel()}
 
 
 def real_tensors(output: Any) -> dict[str, Tensor]:
