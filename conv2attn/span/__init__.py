@@ -1,7 +1,6 @@
 """Can this attention express a convolution? Lemma 3, tested on trained attention, and used."""
 
 from conv2attn.span import span_document as span_document  # registers its rule
-from conv2attn.span.arrays import read_array as read_array
 from conv2attn.span.attending import ask_attention as ask_attention
 from conv2attn.span.attention_rows import AttentionRows as AttentionRows
 from conv2attn.span.attention_rows import Limits as Limits
@@ -21,13 +20,9 @@ from conv2attn.span.graded_facts import facts_document as facts_document  # regi
 from conv2attn.span.graded_facts.facts import ConvolutionFact, HeadFacts, HeadsReport, SpanFact
 from conv2attn.span.graded_facts.measuring import heads
 from conv2attn.span.grids import grid_of as grid_of
-from conv2attn.span.layers import read_layer as read_layer
 from conv2attn.span.reading import rows_of as rows_of
 from conv2attn.span.recover import Recovered, recover
-from conv2attn.span.solver import stability as stability
 from conv2attn.span.span_report import Counting, Ends, SpanReport, SpanRow, Target
-from conv2attn.span.weighing import Coefficients as Coefficients
-from conv2attn.span.weighing import Dual as Dual
 
 __all__ = [
     "CONDITIONS",

@@ -248,9 +248,6 @@ def as_reads(attention: Any, sides: Mapping[str, Sides]) -> Reads:
     reads = list[Read]()
     for name, layer in (attention if isinstance(attention, Mapping) else {"attention": attention}).items():
         tokens = Tokens(sides[name]) if name in sides else None
-        if isinstance(layer, Read):
-            reads.append(layer)
-            continue
         ours = isinstance(layer, MultiHeadSelfAttention)
         reads.append(Read.of_layer(str(name), layer, layer, tokens) if ours else Read(str(name), layer, tokens))
     return Reads.of(reads)

@@ -43,19 +43,12 @@ def rows_of(
     `exact` declares the numbers of an array exact; `sites` are where its queries stand on its keys, if that is known.
 
     Raises:
-        UsageError: it is not attention (C2A502), has no grid (C2A503), or is a model that was declared exact or given
-            extra tokens (C2A004).
+        UsageError: it is not attention (C2A502), has no grid (C2A503), or is a model that was declared exact (C2A004).
     """
     if exact and isinstance(attention, nn.Module | PositionAttention):
         raise UsageError("C2A004", f"{name} is computed in floats: only arrays are exact", "Leave out --exact.")
     if isinstance(attention, PositionAttention):
-        if extra_tokens:
-            raise UsageError("C2A004", f"{name} is read with its pixels alone", "Leave out extra_tokens.")
-        return read_positions(name, attention, as_sides(grid, len(attention.grid.keys)), memory_limit)
-    if isinstance(attention, Unread):
-        raise UsageError(
-            "C2A502", f"{name}: {attention.reason}", "Pass --inputs, so that its attention is captured as it runs."
-        )
+        return read_positions(name, attention, memory_limit)
     if isinstance(attention, MultiHeadSelfAttention):
         sides = as_sides(grid, attention.dimensions)
         if sides is None:
@@ -80,18 +73,15 @@ def rows_of(
     )
 
 
-def read_positions(name: str, positions: PositionAttention, sides: Sides | None, memory_limit: int) -> AttentionRows:
+def read_positions(name: str, positions: PositionAttention, memory_limit: int) -> AttentionRows:
     """The rows of attention by position alone.
 
     Its uncertainty is that of a softmax in the dtype of the parameters, plus the rounding of the scores and of their
     distance from the largest score in float64.
 
     Raises:
-        UsageError: the parameters are those of another grid (C2A503), or the attention is not finite (C2A502).
+        UsageError: the attention is not finite (C2A502).
     """
-    if sides not in (None, positions.grid.keys):
-        own_sides = "x".join(map(str, positions.grid.keys))
-        raise UsageError("C2A503", f"{name}: its parameters are those of a grid {own_sides}", "Leave out the grid.")
     roundoff = ROUNDOFF[str(positions.dtype).removeprefix("torch.")]
     attention = positions.attention.numpy()[None]
     check_rows(name, attention, 2.0**-53)

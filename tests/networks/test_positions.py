@@ -13,7 +13,6 @@ from conv2attn.errors import UsageError
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.networks.positions import (
     PositionAttention,
-    Unread,
     position_attention,
 )
 from conv2attn.networks.positions.from_parameters import forward_kind
@@ -159,8 +158,6 @@ def test_wrong_calls():
         check_span(torch.eye(4)[None], position_only=True)
     with pytest.raises(UsageError, match=r"C2A502 attention of the Sequential depends on its inputs.*position_only"):
         check_span(nn.Sequential(layer_with_content()))
-    with pytest.raises(UsageError, match="C2A502 attention: no rule"):
-        rows_of("attention", Unread("no rule"), None)
     with pytest.raises(UsageError, match="C2A501 ReLU has no layer"):
         check_span(nn.ReLU(), position_only=True)
     with pytest.raises(UsageError, match="C2A503"):

@@ -15,7 +15,7 @@ from scipy.optimize import linprog
 from span.cases import ZOO
 
 from conv2attn import check_span
-from conv2attn.span import Limits, check, read_array, shift_targets, solver
+from conv2attn.span import Limits, check, rows_of, shift_targets, solver
 from conv2attn.verdicts import Strength, Verdict
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "span.schema.json").read_text())
@@ -61,10 +61,6 @@ def problem(seed):
 CONDITIONS = ("per-query", "joint", "interior")
 
 
-def rows_of(attention, grid, **options):
-    return read_array("zoo", attention, grid=grid, dimensions=len(grid), memory_limit=2**24, **options)
-
-
 def groups_of(condition, attention, offset):
     """The groups of queries of a condition on a line."""
     side = attention.shape[1]
@@ -106,7 +102,7 @@ def test_verdicts_at_the_border_are_those_of_an_independent_programme(part, pass
         attention, bound = problem(seed)
         side, offset = attention.shape[1], seed % 3 - 1
         asked, rng = np.eye(side, k=offset), np.random.default_rng(seed)
-        rows = rows_of(attention, (side,))
+        rows = rows_of("zoo", attention, (side,))
         targets = shift_targets(rows.grid, [(offset,)])
         for condition in ("joint", "interior", "per-query"):
             margin = 10 ** rng.uniform(-4, -1) * rng.choice([-1, 1])
@@ -136,7 +132,7 @@ def test_heads_that_depend_on_each_other_keep_a_norm_that_binds(condition, seed)
     if condition == "joint":
         attention = np.einsum("hg,gqk->hqk", rng.dirichlet(np.ones(3), 7), attention[:3])
     asked, bound = np.eye(5), float(10 ** rng.uniform(0, 1.5))
-    rows = rows_of(attention, (5,))
+    rows = rows_of("zoo", attention, (5,))
     targets, groups = shift_targets(rows.grid, [(0,)]), groups_of(condition, attention, 0)
     best = max(optimum(attention[:, list(g)], asked[list(g)], bound) for g in groups)
     if best < 1e-4:
@@ -185,7 +181,7 @@ def test_verdicts_are_the_known_ones_confirmed_and_not_when_tampered_with(name, 
         assert "rounding lets" in found.sentence
         return
     assert found.verdict is case.verdicts[CONDITIONS.index(condition)]
-    rows = rows_of(case.heads, case.grid, **options)
+    rows = rows_of("zoo", case.heads, case.grid, **options)
     targets = shift_targets(rows.grid, case.offsets)
     assert confirm(found, rows, targets, row.limits)
     turned = tuple(map(tampered, found.targets))
@@ -224,6 +220,6 @@ def test_permuted_heads_and_images_have_the_same_verdicts(name):
 )
 def test_a_shift_that_no_head_meets_is_refuted_up_to_what_counts_as_none_at_the_largest_norm(condition, eps, per_norm):
     """Two heads read one key each, and are asked for a third: 1 is left, at least, and more by any Phi but 0."""
-    rows = rows_of(hard((5,), LINE)[:2], (5,))
+    rows = rows_of("zoo", hard((5,), LINE)[:2], (5,))
     found = check(condition, rows, shift_targets(rows.grid, [(1,)]), Limits(eps, 4.0, per_norm))
     assert (found.verdict is Verdict.REFUTED) == (eps + 4 * per_norm < 1)

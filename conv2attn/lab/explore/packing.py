@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.graded_facts import sums_of
 from conv2attn.span.graded_facts.fact_table import facts_explored
 from conv2attn.span.graded_facts.measures import spanned
@@ -70,16 +69,17 @@ def facts_of_heads(name: str, layer: object, sides: tuple[int, ...], extra: int 
         layer: a layer that reads no content, or its attention (images, heads, queries, keys).
         extra: number of leading tokens that are not pixels.
     """
-    rows = rows_of(name, layer, sides, len(sides), extra, MEMORY_LIMIT)
-    facts = facts_of(rows, None, None)
-    fits = len(sides) == 2 and min(rows.grid.keys) >= 3
-    whole, explored = reduce(Sums.__add__, sums_of(rows)), facts_explored()
+    rows = rows_of(name, layer, sides, extra_tokens=extra)
+    facts, explored, span = facts_of(rows, None, None), facts_explored(), None
+    assert facts.mass is not None
+    if len(sides) == 2 and min(rows.grid.keys) >= 3:
+        span = spanned(reduce(Sums.__add__, sums_of(rows)), [kernel(3, 1, 2)])(None).tolist()
     return {
         "grid": [*sides],
         "columns": [{"name": fact.name, "title": fact.words, "unit": fact.unit} for fact in explored],
         "heads": [{fact.name: msgspec.to_builtins(fact.of_head(head)) for fact in explored} for head in facts.heads],
-        "thumbnails": [thumbnail(each) for each in whole.mass.mean(0) / whole.queries],
-        "span": [float(value) for value in spanned(whole, [kernel(3, 1, 2)])(None)] if fits else None,
+        "thumbnails": [thumbnail(each) for each in facts.mass],
+        "span": span,
     }
 
 

@@ -39,15 +39,12 @@ def explored_photo(network: nn.Module, image: Tensor, only: Patterns = ()) -> tu
         raise UnsupportedError(
             "C2A110", f"an image of {counted(image.shape[1], 'channel')} is not a colour photo", remedy
         )
-    maps, shown, left_out = attention_maps(network, image, only), {}, []
-    for name, each in maps.items():
-        if isinstance(each, str):
-            left_out.append(f"{name or '(root)'}: {each}")
-        else:
-            shown[name or "(root)"] = each
+    maps = {name or "(root)": each for name, each in attention_maps(network, image, only).items()}
+    shown = {name: each for name, each in maps.items() if not isinstance(each, str)}
+    left_out = tuple(f"{name}: {each}" for name, each in maps.items() if isinstance(each, str))
     if not shown:
         raise UnsupportedError("C2A110", "; ".join(left_out) or "no layer was captured in the run", remedy)
-    return photo_picture(shown, image), tuple(left_out)
+    return photo_picture(shown, image), left_out
 
 
 def photo_picture(maps: Mapping[str, tuple[Tensor, Tokens]], image: Tensor) -> "Figure":

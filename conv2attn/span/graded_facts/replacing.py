@@ -23,7 +23,7 @@ from conv2attn.span.graded_facts.effects import (
 )
 from conv2attn.span.graded_facts.facts import HeadFacts, LayerFacts, kind_of
 from conv2attn.span.graded_facts.forced_runs import ByImage, ForcedRuns, Maps, effect_of
-from conv2attn.theory.basis import Sides
+from conv2attn.theory.basis import AttentionGrid, Sides, Sites
 
 FEWEST_IMAGES = 4
 """Two measure the replacement, and two give its effect a standard error."""
@@ -254,12 +254,12 @@ def replacement(mean: Tensor, by: ReplacedBy, sides: Sides, leading: int) -> Ten
     elif by == "position":
         part = table[code]
     else:
-        cells = np.stack(np.unravel_index(np.arange(int(np.prod(sides))), sides), -1)
-        peak = np.array(np.unravel_index(int(sums.argmax()), tuple(2 * n - 1 for n in sides))) - np.array(sides) + 1
+        peak = np.unravel_index(int(sums.argmax()), tuple(2 * side - 1 for side in sides))
         # At the border the shift leaves the grid; the nearest key is what hard heads read there (E8 of docs/errata.md).
-        target = np.clip(cells + peak, 0, np.array(sides) - 1)
+        places = zip(np.indices(sides), peak, sides, strict=True)
+        target = [np.clip(along + moved - side + 1, 0, side - 1).ravel() for along, moved, side in places]
         part = torch.zeros_like(grid)
-        part[torch.arange(len(cells)), torch.from_numpy(np.ravel_multi_index(tuple(target.T), sides))] = 1
+        part[torch.arange(len(grid)), torch.from_numpy(np.ravel_multi_index(target, sides))] = 1
     # A key that no image reads is taken to be masked, and weight on it would be a change of the network's mask.
     part = part * pixels
     part = torch.where(part.sum(-1, keepdim=True) > 0, part, grid)
@@ -270,9 +270,9 @@ def replacement(mean: Tensor, by: ReplacedBy, sides: Sides, leading: int) -> Ten
 
 def displacements(sides: Sides) -> Tensor:
     """The row-major place of `key - query` in the box of all displacements, for each (query, key) of a grid."""
-    cells = np.stack(np.unravel_index(np.arange(int(np.prod(sides))), sides), -1)
-    away = cells[None] - cells[:, None] + np.array(sides) - 1
-    return torch.from_numpy(np.ravel_multi_index(tuple(np.moveaxis(away, -1, 0)), tuple(2 * n - 1 for n in sides)))
+    away = AttentionGrid(sides, Sites.everywhere(len(sides))).displacements() + torch.tensor(sides) - 1
+    box = tuple(2 * side - 1 for side in sides)
+    return torch.from_numpy(np.ravel_multi_index(tuple(away.numpy().transpose(2, 0, 1)), box))
 
 
 def by_displacement(grid: Tensor, code: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from commands import call
 from span.cases import swapping
 
 from conv2attn import check_span
-from conv2attn.span import certificates, read_array, recheck_span
+from conv2attn.span import certificates, recheck_span, rows_of
 from conv2attn.verdicts import Verdict
 from proofs.certificates import answers
 
@@ -118,7 +118,7 @@ def test_what_is_confirmed_of_a_certificate_with_one_number_changed_is_true(kept
     """No other Phi serves the first offset, and every y that refutes the second is weighed on derived rows."""
     lines = kept.read_text().splitlines()
     numbers = [(n, k) for n, line in enumerate(lines) if line[:1] != "#" for k in range(len(line.split()))]
-    rows = read_array("attention", hard((4,), [(0,), (1,)]), grid=(4,), dimensions=1, memory_limit=2**20)
+    rows = rows_of("attention", hard((4,), [(0,), (1,)]), (4,))
     for n, k in numbers:
         words = lines[n].split()
         words[k] = str(int(words[k]) + 1)
@@ -128,9 +128,9 @@ def test_what_is_confirmed_of_a_certificate_with_one_number_changed_is_true(kept
         assert all(("holds" in each.found) is (each.offset == "0") for each in held)
 
 
-def of_rows(array, grid, offsets, condition, **limits):
+def certificates_of(array, grid, offsets, condition, **limits):
     """The certificates of an array, one string each, and its rows."""
-    rows = read_array("attention", array, grid=grid, dimensions=len(grid), memory_limit=2**20)
+    rows = rows_of("attention", array, grid)
     report = check_span(array, offsets=offsets, grid=grid, condition=condition, **limits)
     text = certificates(report, {"attention": rows}, limits.get("eps"), limits.get("max_phi"))
     return ["#! " + part for part in text.split("#! ")[1:]], {"attention": rows}
@@ -138,7 +138,7 @@ def of_rows(array, grid, offsets, condition, **limits):
 
 @pytest.mark.parametrize("kept", [[0, 1, 2], [0, 2], [1]])
 def test_what_holds_of_each_query_needs_a_certificate_of_each(kept):
-    parts, read = of_rows(hard((3,), [(0,)]), (3,), [(0,)], "per-query")
+    parts, read = certificates_of(hard((3,), [(0,)]), (3,), [(0,)], "per-query")
     found = recheck_span("".join(parts[place] for place in kept), read)
     assert (found.verdict is Verdict.HOLDS) == (kept == [0, 1, 2])
     missing = [each.found for each in found.certificates if each.verdict is not Verdict.HOLDS]
@@ -146,8 +146,8 @@ def test_what_holds_of_each_query_needs_a_certificate_of_each(kept):
 
 
 def test_other_queries_do_not_count_with_other_limits():
-    strict, read = of_rows(hard((3,), [(0,)]), (3,), [(0,)], "per-query")
-    lax, _ = of_rows(hard((3,), [(0,)]), (3,), [(0,)], "per-query", eps=0.5)
+    strict, read = certificates_of(hard((3,), [(0,)]), (3,), [(0,)], "per-query")
+    lax, _ = certificates_of(hard((3,), [(0,)]), (3,), [(0,)], "per-query", eps=0.5)
     found = recheck_span("".join([strict[0], *lax[1:]]), read)
     missing = [each.found for each in found.certificates if each.verdict is not Verdict.HOLDS]
     assert missing == ["missing: 2 groups of queries", "missing: 1 group of queries, eps=0.5"]
@@ -156,7 +156,7 @@ def test_other_queries_do_not_count_with_other_limits():
 def test_how_many_queries_are_served_is_said():
     """A certificate may have been asked for offsets that leave few queries in the interior."""
     for offsets, queries in (([(0,)], 5), ([(0,), (4,)], 1)):
-        parts, read = of_rows(hard((5,), [(0,)]), (5,), offsets, "interior")
+        parts, read = certificates_of(hard((5,), [(0,)]), (5,), offsets, "interior")
         assert f"holds at {queries} of 5 queries, confirmed" in [
             each.found for each in recheck_span(parts[0], read).certificates
         ]
@@ -167,7 +167,7 @@ def test_rows_whose_common_denominator_has_thousands_of_digits_are_written_and_c
     array = np.full((1, 8, 8), 1, dtype=object)
     array[0, :, 0] = [2**2000 + k for k in range(8)]
     weights = np.array([[[Fraction(x, sum(row)) for x in row] for row in array[0]]])
-    parts, read = of_rows(weights, (8,), [(0,)], "joint")
+    parts, read = certificates_of(weights, (8,), [(0,)], "joint")
     assert max(map(len, parts[0].split())) > 4300
     (found,) = recheck_span("".join(parts), read).certificates
     assert found.found == "refuted, confirmed"
@@ -178,14 +178,14 @@ def test_rows_whose_common_denominator_has_thousands_of_digits_are_written_and_c
 )
 def test_a_dual_refutes_where_one_group_has_all_of_its_queries(condition, verdict):
     """Each query has a Phi of its own, and no Phi serves two of them."""
-    ((dual,), read) = of_rows(swapping(), (6,), [(0,)], "joint")
+    ((dual,), read) = certificates_of(swapping(), (6,), [(0,)], "joint")
     assert recheck_span(dual.replace('"joint"', f'"{condition}"'), read).verdict.value == verdict
 
 
 @pytest.mark.parametrize("limits", [{}, {"eps": 0.25}, {"max_phi": 3.0}, {"eps": 0.125, "max_phi": 2.5}])
 @pytest.mark.parametrize("heads", [[(0,), (1,)], [(0,), (0,)]])
 def test_a_certificate_is_of_the_limits_that_were_asked_for(heads, limits):
-    parts, read = of_rows(hard((4,), heads), (4,), [(0,), (1,)], "interior", **limits)
+    parts, read = certificates_of(hard((4,), heads), (4,), [(0,), (1,)], "interior", **limits)
     found = recheck_span("".join(parts), read)
     assert found.verdict is Verdict.HOLDS
     said = "".join(f", {name}={value}" for name, value in limits.items()).replace(".0", "")

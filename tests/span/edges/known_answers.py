@@ -12,7 +12,7 @@ from span.laws import optimum
 from conv2attn import MultiHeadSelfAttention, check_span, convert
 from conv2attn.layers.attention import Encoding
 from conv2attn.layers.theorem import read_convolution
-from conv2attn.span import check_kernel, conditions, limits_for, read_array, rows_of
+from conv2attn.span import check_kernel, conditions, limits_for, rows_of
 from conv2attn.verdicts import Strength, Verdict
 
 HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
@@ -174,7 +174,7 @@ def test_blurred_kernels_need_the_blur_only():
 @pytest.mark.parametrize(("second", "expected"), [([[1, 0], [0, 3]], HOLDS), ([[1, 1], [1, 3]], UNDECIDED)])
 def test_dependent_bases_may_fit_narrow_heads(second, expected):
     heads = np.tensordot([[0.75, 0.25], [0.25, 0.75]], hard((9,), [(0,), (1,)]), 1)
-    attention = replace(read_array("narrow", heads, grid=(9,), dimensions=1, memory_limit=10**6), d_head=1)
+    attention = replace(rows_of("narrow", heads, (9,)), d_head=1)
     conv = torch.nn.Conv1d(2, 2, 2).double()
     conv.weight.data[..., 0] = torch.tensor([[3.0, 0], [0, 1]])
     conv.weight.data[..., 1] = torch.tensor(second)

@@ -13,7 +13,7 @@ from conv2attn import MultiHeadSelfAttention, check_span, convert, heads
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
 from conv2attn.layers.attention import Encoding
-from conv2attn.span import layers
+from conv2attn.span import layers, rows_of
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.verdicts import Strength, Verdict
 
@@ -81,7 +81,7 @@ def test_a_layer_is_read_where_the_scores_of_its_longest_axis_fit(sides, scores,
     layer = MultiHeadSelfAttention(1, 1, Encoding.of("quadratic", torch.tensor(OFFSETS, dtype=torch.float32), 0.9))
     for default, asked in ((8 * scores, 1), (1, 8 * scores)):
         monkeypatch.setattr(layers, "MEMORY_LIMIT", default)
-        assert layers.read_layer("layer", layer, sides, asked).grid.keys == sides
+        assert rows_of("layer", layer, sides, memory_limit=asked).grid.keys == sides
         monkeypatch.setattr(layers, "MEMORY_LIMIT", max(1, default - 1))
         with pytest.raises(UsageError, match=f"C2A202 .* have scores of {8 * scores} bytes an axis"):
-            layers.read_layer("layer", layer, sides, max(1, asked - 1))
+            rows_of("layer", layer, sides, memory_limit=max(1, asked - 1))

@@ -9,7 +9,7 @@ from attentions import EVERY, LINE, OFFSETS, hard, soft
 
 from conv2attn import MultiHeadSelfAttention, convert
 from conv2attn.layers.attention import Encoding
-from conv2attn.span import check, limits_for, read_array, read_layer, shift_targets
+from conv2attn.span import check, limits_for, rows_of, shift_targets
 from conv2attn.span import equations as module
 from conv2attn.span.layers import keys_read
 
@@ -38,7 +38,7 @@ LAYERS = {
 @pytest.mark.parametrize("name", LAYERS)
 def test_the_keys_of_offsets_are_those_of_the_softmax(name):
     layer, sides = LAYERS[name]
-    rows = read_layer(name, layer, sides, 2**16)
+    rows = rows_of(name, layer, sides, memory_limit=2**16)
     block = np.concatenate([block for _, _, block in rows.pieces(np.arange(rows.grid.shape[0]))], 1)
     assert rows.one_hot
     assert (np.sort(block, -1)[..., -1] == 1).all()
@@ -47,7 +47,7 @@ def test_the_keys_of_offsets_are_those_of_the_softmax(name):
 
 
 def test_only_exact_scores_tell_the_nearest_key():
-    grid = read_array("grid", hard((4, 5), OFFSETS), grid=(4, 5), dimensions=2, memory_limit=2**20).grid
+    grid = rows_of("grid", hard((4, 5), OFFSETS), (4, 5)).grid
 
     def read(offsets, alpha, kind="quadratic", dtype=torch.float32):
         return keys_read(layer_of(offsets, alpha, dtype, kind).encoding.operators(), grid, dtype)
@@ -93,7 +93,7 @@ def random_one_hot(seed):
 )
 def test_patterns_give_the_figures_of_all_keys(array, grid, offsets, entries, monkeypatch):
     monkeypatch.setattr(module, "PATTERN_ENTRIES", entries)
-    rows = read_array("one-hot", array, grid=grid, dimensions=len(grid), memory_limit=2**20)
+    rows = rows_of("one-hot", array, grid)
     assert rows.hot is not None
     targets, limits = shift_targets(rows.grid, offsets), limits_for(rows, None, None)
     few, all_keys = ([check(name, each, targets, limits) for name in EVERY] for each in (rows, replace(rows, hot=None)))
@@ -103,7 +103,7 @@ def test_patterns_give_the_figures_of_all_keys(array, grid, offsets, entries, mo
 
 
 def test_a_query_that_is_passed_over_is_noticed(monkeypatch):
-    rows = read_array("planted", soft((5, 6), 1.0), grid=(5, 6), dimensions=2, memory_limit=1)
+    rows = rows_of("planted", soft((5, 6), 1.0), (5, 6), memory_limit=1)
     targets, limits = shift_targets(rows.grid, OFFSETS), limits_for(rows, None, None)
     everything = module.read_portions
     monkeypatch.setattr(module, "read_portions", lambda *given: [p for p in everything(*given) if 7 not in p.rows])

@@ -16,7 +16,7 @@ from conv2attn import MultiHeadSelfAttention, convert, recover
 from conv2attn.errors import UnsupportedError
 from conv2attn.layers.attention import Encoding
 from conv2attn.layers.theorem import read_convolution
-from conv2attn.span import read_layer
+from conv2attn.span import rows_of
 from conv2attn.theory.basis import Padding, Sites
 
 same_warns = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
@@ -149,7 +149,7 @@ def test_no_other_taps_are_nearer(kernel, dilation, dtype):
     convolution = found.module[-1] if isinstance(found.module, nn.Sequential) else found.module
     taps = convolution.weight.detach().double().flatten(2).permute(2, 0, 1)
     along = [[d * (t - (k - 1) // 2) for t in range(k)] for k, d in zip(kernel, dilation, strict=True)]
-    attention = torch.from_numpy(read_layer("soft", layer, grid, 2**24).read(0, np.arange(30)))
+    attention = torch.from_numpy(rows_of("soft", layer, grid).read(0, np.arange(30)))
     dense = (
         torch.einsum("hqk,oih->oqik", attention, layer.weight.detach().double().flatten(2))
         .unflatten(-1, keys)

@@ -55,17 +55,17 @@ def test_counting_reads_no_attention_and_needs_a_query_that_sees_all_taps():
     def unread(image, queries):
         raise AssertionError("attention was read")
 
-    rows = replace(rows_of("few", hard((5, 6), OFFSETS[1:]), (5, 6), 2, 0), read=unread, hot=None)
+    rows = replace(rows_of("few", hard((5, 6), OFFSETS[1:]), (5, 6)), read=unread, hot=None)
     targets = shift_targets(rows.grid, OFFSETS)
     assert count(rows, targets, groups_of("interior", rows, targets)).heads == 8
     assert count(replace(rows, heads=9), targets, groups_of("interior", rows, targets)) is None
-    narrow = rows_of("narrow", hard((2, 6), OFFSETS[1:]), (2, 6), 2, 0)
+    narrow = rows_of("narrow", hard((2, 6), OFFSETS[1:]), (2, 6))
     targets = shift_targets(narrow.grid, OFFSETS)
     assert count(narrow, targets, groups_of("joint", narrow, targets)) is None
 
 
 def test_no_limit_makes_fewer_heads_serve():
-    rows = rows_of("few", soft((3, 4), 60.0)[1:], (3, 4), 2, 0)
+    rows = rows_of("few", soft((3, 4), 60.0)[1:], (3, 4))
     targets = shift_targets(rows.grid, OFFSETS)
     assert check("interior", rows, targets, limits_for(rows, 0.999, 1e100)).verdict is Verdict.REFUTED
 

@@ -13,7 +13,7 @@ from schemas import complaints, json_schema_of
 from torch import nn
 
 from conv2attn import check_span, convert, heads
-from conv2attn.span import SpanReport, certificates, read_array, recheck_span
+from conv2attn.span import SpanReport, certificates, recheck_span, rows_of
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "span.schema.json").read_text())
 DOUBTFUL = np.array([[[Fraction(int(q == k)) for k in range(5)] for q in range(5)]])
@@ -55,7 +55,7 @@ REPORTS = {
 
 def rechecked(verdict):
     """A certificate as it is, with another Phi, or of a layer that is not there."""
-    rows = read_array("attention", hard((3,), [(0,)]), grid=(3,), dimensions=1, memory_limit=2**20)
+    rows = rows_of("attention", hard((3,), [(0,)]), (3,))
     text = certificates(check_span(hard((3,), [(0,)]), 1, grid=(3,)), {"attention": rows}, None, None)
     text = text.replace("\n1 1\n", "\n1 2\n") if verdict == "refuted" else text
     return recheck_span(text, {} if verdict == "undecided" else {"attention": rows})

@@ -12,19 +12,8 @@ from confirmation import confirm
 
 from conv2attn import MultiHeadSelfAttention, check_span
 from conv2attn.layers.attention import Encoding
-from conv2attn.span import (
-    Limits,
-    check,
-    limits_for,
-    read_array,
-    read_layer,
-    shift_targets,
-)
+from conv2attn.span import Limits, check, limits_for, rows_of, shift_targets
 from conv2attn.verdicts import Strength, Verdict
-
-
-def rows_of(array, grid):
-    return read_array("zoo", array, grid=grid, dimensions=len(grid), memory_limit=2**24)
 
 
 def test_what_rounding_explains_holds_and_no_more():
@@ -33,7 +22,7 @@ def test_what_rounding_explains_holds_and_no_more():
     for ulps, expected in ((2, Verdict.HOLDS), (2**20, Verdict.REFUTED)):
         rounded = ideal * (1 + rng.choice([-1, 1], ideal.shape) * ulps * 2.0**-53)
         rounded = rounded / rounded.sum(-1, keepdims=True)
-        attention = rows_of(rounded, (40,))
+        attention = rows_of("zoo", rounded, (40,))
         targets, limits = shift_targets(attention.grid, LINE), limits_for(attention, None, None)
         found = check("interior", attention, targets, limits)
         assert found.verdict is expected
@@ -53,7 +42,7 @@ def test_the_uncertainty_of_a_float64_layer_covers_its_distance_from_the_ideal()
     """At alpha = m ln 2 and centres on pixels, every weight is a power of two over their sum."""
     for power in (1, 26, 60):
         encoding = Encoding.of("quadratic", torch.tensor(LINE, dtype=torch.float64), power * float(np.log(2)))
-        attention = read_layer("ideal", MultiHeadSelfAttention(1, 1, encoding, dtype=torch.float64), (7,), 2**24)
+        attention = rows_of("ideal", MultiHeadSelfAttention(1, 1, encoding, dtype=torch.float64), (7,))
         block, largest = attention.read(0, np.arange(7)), 0
         for head, query in np.ndindex(3, 7):
             weights = [Fraction(1, 2 ** (power * (k - query - LINE[head][0]) ** 2)) for k in range(7)]
@@ -66,16 +55,14 @@ def test_the_uncertainty_of_a_float64_layer_covers_its_distance_from_the_ideal()
 @pytest.mark.parametrize("alpha", [0.3, 2.0, 9.0])
 def test_soft_heads_are_those_of_float64_in_every_dtype(alpha):
     layer = MultiHeadSelfAttention(1, 1, Encoding.of("quadratic", torch.tensor(LINE).float() / 3, alpha))
-    read, in_double = (
-        read_layer("soft", each, (7,), 2**24).read(0, np.arange(7)) for each in (layer, deepcopy(layer).double())
-    )
+    read, in_double = (rows_of("soft", each, (7,)).read(0, np.arange(7)) for each in (layer, deepcopy(layer).double()))
     assert np.array_equal(read, in_double)
 
 
 @pytest.mark.parametrize("alpha", [14.0, 28.0])
 def test_no_mixing_up_to_the_excluded_norm_leaves_what_counts_as_none(alpha):
     heads = soft((8,), alpha, LINE)
-    attention = rows_of(heads, (8,))
+    attention = rows_of("zoo", heads, (8,))
     targets, limits = shift_targets(attention.grid, LINE), limits_for(attention, None, None)
     found = check("interior", attention, targets, limits)
     for target in found.targets:
@@ -88,7 +75,7 @@ def test_no_mixing_up_to_the_excluded_norm_leaves_what_counts_as_none(alpha):
 
 def test_stability_is_how_far_entries_may_move():
     heads = soft((9,), 1.0, LINE)
-    attention = rows_of(heads, (9,))
+    attention = rows_of("zoo", heads, (9,))
     targets, limits = shift_targets(attention.grid, LINE), limits_for(attention, None, 10.0)
     found = check("interior", attention, targets, limits)
     for j, target in enumerate(found.targets):

@@ -13,7 +13,7 @@ import pytest
 from scipy.special import stdtrit
 
 from conv2attn import heads
-from conv2attn.span import read_array
+from conv2attn.span import rows_of
 from conv2attn.span.graded_facts import nearest_convolutions, sums_of
 
 NEVER = 1e-30
@@ -362,7 +362,7 @@ def test_nearest_convolutions_of_images_that_differ_are_those_of_least_squares(n
     if name == "heads that nearly cancel":
         matrices[1] = -(1 + 1e-8) * matrices[0]
     attention, _, sides, extra = NEAREST[name]
-    rows = read_array("x", attention, grid=sides, dimensions=len(sides), extra_tokens=extra, memory_limit=2**20)
+    rows = rows_of("x", attention, sides, extra_tokens=extra)
     found = nearest_convolutions(rows, sums_of(rows), matrices)
     assert [fact.kernel_size for fact in found] == [size for size in (1, 3, 5, 7) if size < 2 * min(sides)]
     for fact in found:
