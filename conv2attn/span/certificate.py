@@ -191,6 +191,8 @@ def parts_of(text: str) -> list[tuple[About, list[int]]]:
                 parts.append((msgspec.json.decode(line.removeprefix(MARK), type=About), []))
             elif words := line.split("#")[0].split():
                 parts[-1][1].extend(int(fmpz(word)) for word in words)
+        if not parts:
+            raise ValueError
     except (ValueError, IndexError, msgspec.MsgspecError) as error:
         why = f": {error}" if isinstance(error, msgspec.MsgspecError) else ""
         raise CheckpointError(
@@ -198,12 +200,6 @@ def parts_of(text: str) -> list[tuple[About, list[int]]]:
             f"not a file of span certificates with their claims{why}",
             "Write it again: conv2attn check-span FILE --certificate OUTPUT.",
         ) from error
-    if not parts:
-        raise CheckpointError(
-            "C2A303",
-            "the file holds no span certificate with its claim",
-            "Write it again: conv2attn check-span FILE --certificate OUTPUT.",
-        )
     return parts
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import final
 
@@ -33,20 +33,19 @@ from conv2attn.verdicts import Verdict
 class Expression:
     """`W_val` and `W_out` with which the heads of given attention best approximate a convolution.
 
-    `condition` is the verdict at the queries whose neighbourhood is on the (padded) grid: for the shifts of the taps,
-    or, if that fails, for the combinations of them that the convolution uses. Where it holds, the heads compute the
-    convolution there to its residual; otherwise `mixing` (targets, heads) is that of least squares. `layer` has the
-    weights, if a layer was passed.
+    `condition` is the verdict at all queries of the convolution: for the shifts of the taps, or, if that fails, for the
+    combinations of them that the convolution uses. Where it holds, the heads compute the convolution to its residual;
+    otherwise `mixing` (targets, heads) is that of least squares. `layer` has the weights.
 
-    `bound`: in real arithmetic, heads with these weights differ from the convolution by at most `bound * max|X|` at
-    these queries; None if there are no such queries. It rests on claim L3 (L3_near), and names it.
+    `bound`: in real arithmetic, heads with these weights differ from the convolution by at most `bound * max|X|`. It
+    rests on claim L3 (L3_near), and names it.
     """
 
     weights: Weights
     condition: Condition
     mixing: Array
-    bound: Claimed | None = None
-    layer: MultiHeadSelfAttention | None = None
+    bound: Claimed
+    layer: MultiHeadSelfAttention
 
 
 def express(
@@ -64,9 +63,7 @@ def express(
         >>> torch.allclose(conv2attn.express(conv, layer, grid=(6, 7))(image), conv(image), atol=1e-5)
         True
     """
-    expressing = expression(convolution, layer, grid=grid).layer
-    assert expressing is not None
-    return expressing
+    return expression(convolution, layer, grid=grid).layer
 
 
 def expression(
@@ -97,49 +94,34 @@ def expression(
     # The attention of the layer on the geometry of the convolution: weights of zero are never read from it.
     zeros = head_weights(kernel, torch.zeros_like(kernel.taps()[:1]).expand(layer.heads, -1, -1))
     attention = read_layer("expressed", with_weights(kernel, layer, zeros), sides, MEMORY_LIMIT)
-    solution = fit(kernel, attention)
-    return replace(solution, layer=with_weights(kernel, layer, solution.weights))
-
-
-def fit(convolution: Convolution, attention: AttentionRows) -> Expression:
-    """The weights with which heads of this attention best approximate the convolution."""
     limits = limits_for(attention, None, None)
-    combined = kernel_targets(attention, convolution, ROUNDOFF[str(convolution.weight.dtype).removeprefix("torch.")])
+    combined = kernel_targets(attention, kernel, ROUNDOFF[str(kernel.weight.dtype).removeprefix("torch.")])
     # Shifts first: a Phi for the shifts serves every convolution of this kernel, and its bound is a theorem. Heads that
     # are too few for the shifts may still serve the combinations that these weights use.
     for targets in (shift_targets(attention.grid, combined.offsets), combined):
         condition = check("kernel", attention, targets, limits)
         if condition.verdict is Verdict.HOLDS:
             break
-    mixing = best_mixing(condition, attention, targets, limits)
-    taps = torch.from_numpy(head_taps(convolution, targets, mixing)).to(convolution.weight)
-    bound = None
-    if len(group := interior_rows(attention, targets)):
-        every = np.arange(len(targets))
-        residuals = residuals_of(portions(attention, targets, group), targets, attention.width, mixing, every, 0)[0]
-        # The bound is on the weights as they are stored, after rounding to the dtype of the convolution.
-        stored = taps.detach().cpu().double().numpy()
-        bound = bound_of_layer(convolution, attention, targets, mixing, residuals, stored)
-    return Expression(head_weights(convolution, taps), condition, mixing, bound)
+    # The padded keys have the whole kernel of each query, since a convolution has an output nowhere else.
+    rows = np.arange(attention.grid.shape[0])
+    mixing = best_mixing(condition, attention, targets, limits, rows)
+    taps = torch.from_numpy(head_taps(kernel, targets, mixing)).to(kernel.weight)
+    every = np.arange(len(targets))
+    residuals, _ = residuals_of(portions(attention, targets, rows), targets, attention.width, mixing, every, 0)
+    # The bound is on the weights as they are stored, after rounding to the dtype of the convolution.
+    stored = taps.detach().cpu().double().numpy()
+    bound = bound_of_layer(kernel, attention, targets, mixing, residuals, stored)
+    weights = head_weights(kernel, taps)
+    return Expression(weights, condition, mixing, bound, with_weights(kernel, layer, weights))
 
 
-def interior_rows(attention: AttentionRows, targets: Targets) -> Whole:
-    """The rows `image * queries + query` of the queries whose whole neighbourhood is on the grid."""
-    chosen = np.flatnonzero(targets.interior)
-    return np.concatenate([image * targets.places.shape[1] + chosen for image in range(attention.images)])
-
-
-def best_mixing(condition: Condition, attention: AttentionRows, targets: Targets, limits: Limits) -> Array:
+def best_mixing(condition: Condition, attention: AttentionRows, targets: Targets, limits: Limits, rows: Whole) -> Array:
     """The Phi of a condition that holds, otherwise that of least squares, (targets, heads)."""
     if condition.targets and all(target.verdict is Verdict.HOLDS for target in condition.targets):
         # The mixing that was proved is kept: least squares would give another one, without a proof.
-        rows = [[float(Fraction(w)) for w in target.weights] for target in condition.targets]
-        return np.array(rows).reshape(len(rows), attention.heads)
-    group = interior_rows(attention, targets)
-    # A kernel wider than the grid has no interior. Some weights are better than none: those for all queries, unbounded.
-    if not len(group):
-        group = np.arange(attention.images * targets.places.shape[1])
-    return factors_of(portions(attention, targets, group), targets.coefficients, limits.max_phi).plain
+        weights = [[float(Fraction(w)) for w in target.weights] for target in condition.targets]
+        return np.array(weights).reshape(len(weights), attention.heads)
+    return factors_of(portions(attention, targets, rows), targets.coefficients, limits.max_phi).plain
 
 
 def head_weights(convolution: Convolution, taps: torch.Tensor) -> Weights:

@@ -36,8 +36,8 @@ from conv2attn.lab.training.recipe_networks import (
     network_digest,
     network_for,
     optimiser_for,
-    read_as,
     recipe_dtype,
+    starting_network,
 )
 from conv2attn.lab.training.run_folder import Progress, TrainingRun
 from conv2attn.lab.training_recipe import TrainingRecipe, learning_rate
@@ -148,7 +148,7 @@ def train(
                 run.recipe, TrainingRecipe.from_dict(state["recipe"]), epochs, len(state["progress"]["rows"])
             )
         elif recipe.start is not None and recipe.parent is None:
-            recipe = replace(recipe, parent=network_digest(read_as(recipe, recipe.start)))
+            recipe = replace(recipe, parent=network_digest(starting_network(recipe)))
         images = read_images_of(recipe.data)
         before = frozenset(run.folder.iterdir()) if run.folder.is_dir() else None
         if worker.leads and state is None:

@@ -4,7 +4,6 @@ import hashlib
 import os
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import cast, final
 
 import torch
@@ -37,7 +36,7 @@ def network_for(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
     Raises:
         UsageError: the images do not fit the network (C2A007).
     """
-    network = read_as(recipe, recipe.start).train() if recipe.start else fresh_network(recipe, images)
+    network = starting_network(recipe).train() if recipe.start else fresh_network(recipe, images)
     if recipe.only or recipe.skip:
         network = hybrid_network(network, Selection(recipe.only, recipe.skip), recipe.alpha)
     if attention_layers(network):
@@ -55,9 +54,9 @@ def network_for(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
     return network.to(recipe_dtype(recipe))
 
 
-def read_as(recipe: TrainingRecipe, file: str | Path) -> nn.Module:
-    """The network in the file that a recipe starts from, or in a file of its run."""
-    return Reading(recipe.arch, recipe.arch_args).load(str(file))
+def starting_network(recipe: TrainingRecipe) -> nn.Module:
+    """The network in the file that a recipe starts from."""
+    return Reading(recipe.arch, recipe.arch_args).load(str(recipe.start))
 
 
 def hybrid_network(network: nn.Module, layers: Patterns, alpha: float) -> nn.Module:

@@ -65,13 +65,12 @@ def nearest_convolutions(
     parts: Sequence[Sums],
     matrices: Array,
     windows: Windows | None = None,
-    sizes: Sequence[int] = KERNELS,
 ) -> tuple[ConvolutionFact, ...]:
     """The nearest convolution of each size, with its difference from the layer, from another pass over attention."""
     # Shifts by different offsets share no entry, so that the least-squares tap is a mean over the queries that have its
     # offset, and a larger kernel has the taps of a smaller one and more.
     grid = rows.grid if windows is None else windows.grid
-    fitting = [size for size in sizes if all(size <= 2 * side - 1 for side in grid.keys)]
+    fitting = [size for size in KERNELS if all(size <= 2 * side - 1 for side in grid.keys)]
     root = root_of(matrices.reshape(rows.heads, -1).T)
     total, packed = reduce(Sums.__add__, parts), HeadMatrices(torch.from_numpy(matrices)).packed()
     solutions, chances = [], list[float | None]()

@@ -107,6 +107,8 @@ def test_a_certificate_with_fewer_queries_or_another_eps_is_refused(kept):
         ('"rows":[0', '"rows":[4', 1),
         ('"rows":[0', '"rows":[9', 1),
         ("#! ", "# ", 2),
+        ("\n1 1 0\n", "\n0 1 0\n", 1),
+        (text, "# nothing", 2),
         ('"rows":[0', '"rows":["0"', 2),
     ):
         assert before in text

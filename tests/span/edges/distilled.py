@@ -6,13 +6,12 @@ import json
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import call
 from span.edges.graded_facts.replaced_heads import Transformer, by_loops, stand_in
 from torch import nn
 from torch.nn import functional as F
 
 import conv2attn
-from conv2attn.cli import main
 from conv2attn.errors import UnsupportedError
 from conv2attn.layers.attention import DistilledAttention
 from conv2attn.span import distil, distillation, kernel_head
@@ -116,6 +115,7 @@ def test_the_loss_is_that_of_a_loop_on_the_images_held_out():
     assert result.effect.change == pytest.approx(np.mean(moved), rel=1e-3)
     assert result.effect.loss == pytest.approx(np.mean(losses), rel=1e-2, abs=1e-4)
     assert result.effect.change > 0.01
+    assert f"cross entropy {result.effect.loss:.2e}" in result.to_text()
 
 
 def test_a_cost_is_the_mean_and_two_of_its_errors():
@@ -189,6 +189,17 @@ def test_a_kernel_of_the_whole_grid_is_the_replacement_by_position():
     assert torch.allclose(found.map.double(), replacement(attention, "position", SIDES, 1), atol=1e-7)
 
 
+@pytest.mark.parametrize(
+    ("attention", "why"),
+    [
+        (torch.eye(9).roll(3, 1), "some queries read nothing within the kernel"),
+        (torch.eye(9)[[0, *range(8)]], "some queries never read a displacement that others read"),
+    ],
+)
+def test_a_head_that_no_kernel_stands_for_has_a_reason(attention, why):
+    assert kernel_head(attention, (9,), 0, 3) == why
+
+
 class Scored(Attention):
     """Scores with a fixed part of their own in head 1, and a mask beside the tokens in the call."""
 
@@ -251,14 +262,14 @@ def test_a_module_that_does_not_run_so_stays_with_the_reason(in_networks, told, 
 def test_the_command_writes_a_network_that_is_loaded_bit_for_bit(images, tmp_path):
     torch.save(network_of().state_dict(), tmp_path / "network.pt")
     np.save(tmp_path / "images.npy", images.numpy())
-    call = ["distil", tmp_path / "network.pt", "-o", tmp_path / "out.pt", "--inputs", tmp_path / "images.npy"]
-    call = [str(each) for each in [*call, "--kernel-size", "3", "--arch", f"{__file__}:network_of"]]
-    refused = CliRunner().invoke(main, [*call, "--max-loss", "1e-9", "--format", "json"])
+    asked = ["distil", tmp_path / "network.pt", "-o", tmp_path / "out.pt", "--inputs", tmp_path / "images.npy"]
+    asked += ["--kernel-size", "3", "--arch", f"{__file__}:network_of", "--format", "json"]
+    refused = call(*asked, "--max-loss", "1e-9")
     assert (refused.exit_code, (tmp_path / "out.pt").exists()) == (3, False)
     (tmp_path / "out.pt").touch()
-    call += ["--max-loss", "1e-4", "--heads", "auto", "--format", "json"]
-    assert CliRunner().invoke(main, call).exit_code == 2
-    result = CliRunner().invoke(main, [*call, "--force"])
+    asked += ["--max-loss", "1e-4", "--heads", "auto"]
+    assert call(*asked).exit_code == 2
+    result = call(*asked, "--force")
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert told["layers"][0]["convolved"] == [0]

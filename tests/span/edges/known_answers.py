@@ -89,6 +89,7 @@ def test_counting_refutes_where_no_norm_is_too_large():
     assert {target.verdict for target in interior.targets} == {REFUTED}
     assert (interior.verdict, interior.strength, interior.counting.least_residual) == (REFUTED, Strength.PROVED, 1)
     assert check_span(blind[[0, 0, 0]], (1, 3), max_phi=1e100).verdict is REFUTED
+    assert check_span(hard((3, 3), OFFSETS[1:]), eps=0.999, max_phi=1e100).verdict is REFUTED
 
 
 @pytest.mark.parametrize("condition", ["joint", "interior", "per-query"])

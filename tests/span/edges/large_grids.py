@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 from attentions import EVERY, LINE, OFFSETS, hard
-from click.testing import CliRunner
+from commands import call
 
 from conv2attn import MultiHeadSelfAttention, check_span, convert, heads
-from conv2attn.cli import main
 from conv2attn.errors import UsageError
 from conv2attn.layers.attention import Encoding
 from conv2attn.span import layers, rows_of
@@ -67,11 +66,9 @@ def test_the_limit_is_an_option(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("line.npy", hard((9,), LINE))
 
-    def call(*options):
-        return CliRunner().invoke(main, ["check-span", "line.npy", "--grid", "9", "--kernel-size", "3", *options])
-
-    assert call("--memory-limit", "1").stdout == call().stdout
-    refused = call("--memory-limit", "0")
+    asked = ["check-span", "line.npy", "--grid", "9", "--kernel-size", "3"]
+    assert call(*asked, "--memory-limit", "1").stdout == call(*asked).stdout
+    refused = call(*asked, "--memory-limit", "0")
     assert refused.exit_code == 2
     assert "'--memory-limit': 0 is not in the range x>=1" in refused.stderr
 

@@ -6,19 +6,12 @@ import numpy as np
 import pytest
 import torch
 from attentions import OFFSETS, hard, soft
-from click.testing import CliRunner
+from commands import call
 from torch import nn
 
 from conv2attn import check_span, heads
-from conv2attn.cli import main
 
 SHIFTS, SOFT = (torch.from_numpy(each) for each in (hard((4, 4), OFFSETS), soft((4, 4), 0.5)))
-
-
-def call(*arguments):
-    result = CliRunner().invoke(main, [*map(str, arguments)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
 
 
 def names(result):

@@ -270,5 +270,5 @@ def test_convolutions_open_softened_and_the_photo_stays_in_view_on_a_phone(brows
 
 
 def test_a_notebook_shows_the_page_in_its_cell():
-    page = explore(nn.Conv2d(2, 4, 3), image())
+    page = explore(nn.Conv2d(3, 4, 3))  # on the example image
     assert page._repr_html_().startswith('<iframe srcdoc="&lt;!doctype html&gt;')

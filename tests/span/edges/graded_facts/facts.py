@@ -164,8 +164,10 @@ def of_kind(kind):
 )
 def test_each_kind_is_that_of_planted_heads(kind):
     attention, extra = of_kind(kind)
-    (head,) = heads(attention, grid=(6, 6), extra_tokens=extra).layers[0].heads
+    report = heads(attention, grid=(6, 6), extra_tokens=extra)
+    (head,) = report.layers[0].heads
     assert head.kind == kind
+    assert ("shift (0, 1)" in report.to_text()) == (kind == "shift")
     assert head.margin > 0.02
 
 

@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 import torch
 from attentions import OFFSETS, hard, soft
-from click.testing import CliRunner
-from commands import refused
+from commands import call, refused
 from torch import nn
 
 import conv2attn
 from conv2attn import plots
-from conv2attn.cli import main
 from conv2attn.span.graded_facts.fact_table import FACTS
 
 ROOT = Path(conv2attn.__file__).parent.parent
@@ -27,12 +25,6 @@ def folder(tmp_path, monkeypatch):
     np.savez("heads.npz", first=hard((6, 6), OFFSETS), second=soft((6, 6), 1.0))
     conv2attn.save(conv2attn.convert(nn.Conv2d(2, 3, 3, padding=1, stride=2)), "layer.pt")
     return tmp_path
-
-
-def call(*arguments):
-    result = CliRunner().invoke(main, [*map(str, arguments)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

@@ -7,13 +7,12 @@ import msgspec
 import numpy as np
 import pytest
 from attentions import OFFSETS, hard
-from click.testing import CliRunner
+from commands import call
 from lab.explore.cases import Transformer, image
 from matplotlib import colors
 
 import conv2attn
 from conv2attn import plots
-from conv2attn.cli import main
 from conv2attn.lab.explore import explore
 from conv2attn.span.graded_facts import Curve, Errors, Fact, HeadFacts, LayerFacts, fact_table, measuring
 from conv2attn.span.graded_facts.fact_table import FACTS
@@ -71,28 +70,18 @@ def planted(request, monkeypatch, tmp_path):
     return request.param is not None
 
 
-def call(*arguments):
-    """What a command prints."""
-    result = CliRunner().invoke(main, [*map(str, arguments)], env={"COLUMNS": "200"})
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 def test_a_fact_has_a_column_in_the_lines_of_layers_and_of_heads(planted):
-    text = call("heads", "heads.npz", "-v")
+    text = call("heads", "heads.npz", "-v").stdout
     headings = [line.split() for line in text.splitlines() if line.startswith("layer ")]
     assert ["plant" in line for line in headings] == [planted] * 2
     assert text.count("44%") == planted * (2 + 18)
-    assert ("plant: what the law plants (the law)" in call("heads", "--columns")) == planted
+    assert ("plant: what the law plants (the law)" in call("heads", "--columns").stdout) == planted
 
 
 def test_a_fact_is_in_csv_and_json(planted):
-    rows = list(csv.DictReader(call("heads", "heads.npz", "--format", "csv").splitlines()))
-    heads = [
-        head
-        for layer in json.loads(call("heads", "heads.npz", "--format", "json"))["layers"]
-        for head in layer["heads"]
-    ]
+    rows = list(csv.DictReader(call("heads", "heads.npz", "--format", "csv").stdout.splitlines()))
+    body = json.loads(call("heads", "heads.npz", "--format", "json").stdout)
+    heads = [head for layer in body["layers"] for head in layer["heads"]]
     assert len(rows) == len(heads) == 18
     assert {row.get("planted") for row in rows} == {str(VALUE) if planted else None}
     assert {head.get("planted") for head in heads} == {VALUE if planted else None}

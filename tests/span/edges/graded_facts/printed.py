@@ -77,17 +77,13 @@ def test_the_answer_gives_taps_the_reach_of_the_spans_and_what_convolutions_expl
     _, sides, offsets, extra = CASES[names[0]]
     report = check_span(layers, grid=sides, offsets=offsets, extra_tokens=extra, condition=condition)
     said = [[float(x) for x in re.findall(r"\b\d+(?:\.\d+)?", line)] for line in document(report, True).answer]
-    body = json.loads(report.to_json())["layers"]
-    verdicts = [[t["verdict"] for t in layer["conditions"][0]["targets"]] for layer in body]
+    body = [layer["conditions"][0] for layer in json.loads(report.to_json())["layers"]]
+    verdicts = [[t["verdict"] for t in each["targets"]] for each in body]
     formed = [each.count("holds") for each in verdicts]
     assert said[0] == [sum(all(v == "holds" for v in each) for each in verdicts), len(names)]
     assert said[1] == [*sorted({min(formed), max(formed)}), len(offsets)]
-    reach, explained = [], []
-    for name in names:
-        attention, asked, _ = dense(name, condition)
-        whole, left = left_of(asked, attention)
-        reach.append(1 - left / whole)
-        explained.append(100 * (1 - left_of(attention, asked)[1].sum() / (attention**2).sum()))
+    reach = [np.array([1 - t["distance"] ** 2 for t in each["targets"]]) for each in body]
+    explained = [100 * each["explained"] for each in body]
     middle = [np.mean([each[t] for each in reach]) for t, offset in enumerate(offsets) if not any(offset)]
     figures = [*middle, np.mean([each.mean() for each in reach]), np.mean([each.max() for each in reach])]
     assert said[2] == pytest.approx(figures, abs=0.00501)

@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import call
 from torch import nn
 from torch.nn import functional as F
 
 import conv2attn
 from conv2attn import heads
-from conv2attn.cli import main
 from conv2attn.networks.reading import phase
 from conv2attn.span.graded_facts import forced_runs
 
@@ -309,19 +308,22 @@ def test_heads_of_layers_of_this_project_are_replaced():
         assert found["mean"][number].replaced.effect.change < 1e-5
 
 
+def sizes_of_runs(network):
+    """Numbers of images of the runs in float32, which grow; copies in float64 are asked where tokens lie."""
+    sizes = []
+    network.head.register_forward_hook(
+        lambda module, given, output: sizes.append(len(output)) if output.dtype == torch.float32 else None
+    )
+    return sizes
+
+
 @pytest.mark.parametrize("at_once", [1, 2**28])
 def test_as_many_images_run_at_once_as_memory_allows_with_the_same_effects(at_once, images, monkeypatch):
     torch.manual_seed(0)
-    network, sizes = Transformer().eval(), []
+    network = Transformer().eval()
     wanted = [head.replaced for layer in heads(network, images, replace="mean").layers for head in layer.heads]
     monkeypatch.setattr(forced_runs, "AT_ONCE", at_once)
-    runs = forced_runs.ForcedRuns(network, images[::2], images[1::2], None)
-
-    def count(module, args, output):
-        if output.dtype == torch.float32:  # copies in float64 are asked where tokens lie
-            sizes.append(len(output))
-
-    network.head.register_forward_hook(count)
+    runs, sizes = forced_runs.ForcedRuns(network, images[::2], images[1::2], None), sizes_of_runs(network)
     mean = runs.means({"blocks.0": None})
     assert sizes == ([2, 2] if at_once == 1 else [4])
     assert list(mean) == ["blocks.0"]
@@ -351,10 +353,10 @@ def test_the_command_takes_heads_and_labels(images, tmp_path):
     np.save(tmp_path / "images.npy", images.numpy())
     table = "file,label\n" + "".join(f"{place},{label}\n" for place, label in reversed([*enumerate(labels)]))
     (tmp_path / "labels.csv").write_text(table)
-    call = ["heads", str(tmp_path / "network.pt"), "--inputs", str(tmp_path / "images.npy"), "--replace", "mean"]
-    call += ["--arch", f"{__file__}:Transformer", "--labels", str(tmp_path / "labels.csv")]
-    call += ["--heads", "blocks.0:1", "--heads", "blocks.1:0"]
-    result = CliRunner().invoke(main, [*call, "--format", "json"])
+    asked = ["heads", tmp_path / "network.pt", "--inputs", tmp_path / "images.npy", "--replace", "mean"]
+    asked += ["--arch", f"{__file__}:Transformer", "--labels", tmp_path / "labels.csv"]
+    asked += ["--heads", "blocks.0:1", "--heads", "blocks.1:0"]
+    result = call(*asked, "--format", "json")
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     named = {"blocks.0": [1], "blocks.1": [0]}
@@ -383,22 +385,15 @@ def test_options_on_heads_that_do_not_fit_are_refused(options, said, images, tmp
     torch.save(Transformer().state_dict(), "network.pt")
     np.save("images.npy", images.numpy())
     (tmp_path / "labels.csv").write_text("file,label\n")
-    call = ["heads", "network.pt", "--inputs", "images.npy", "--arch", f"{__file__}:Transformer", *options]
-    result = CliRunner().invoke(main, call)
+    result = call("heads", "network.pt", "--inputs", "images.npy", "--arch", f"{__file__}:Transformer", *options)
     assert result.exit_code == 2
     assert said in " ".join(result.output.split())
 
 
 def test_reading_runs_as_many_images_at_once_as_memory_allows_with_the_same_facts(images, monkeypatch):
     torch.manual_seed(0)
-    network, sizes = Transformer().eval(), []
-    wanted = heads(network, images)
-
-    def count(module, args, output):
-        if output.dtype == torch.float32:  # copies in float64 are asked where tokens lie
-            sizes.append(len(output))
-
-    network.head.register_forward_hook(count)
+    network = Transformer().eval()
+    wanted, sizes = heads(network, images), sizes_of_runs(network)
     monkeypatch.setattr(phase, "AT_ONCE", 1)
     found = heads(network, images)
     assert max(sizes) == 3
