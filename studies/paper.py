@@ -242,7 +242,7 @@ class TableRow:
     Args:
         terms: of the scores of Eq. (8) that the counted network has, and whose they are; "" of a ResNet.
         weight_flops: of products with weights alone, as the paper counted.
-        flops: of all products, by the engine of the table.
+        flops: of all products, those of attention by the engine dense.
         accuracy, best: of a run that was given, after its last epoch and after its best one, on the test images of
             `data`.
         recipe: how that run was trained, in words.
@@ -275,7 +275,6 @@ class Tables(Report):
 
     schema: ClassVar[str] = "conv2attn.report/1"
     rows: tuple[TableRow, ...]
-    engine: str
 
     @property
     def differing(self) -> list[str]:
@@ -322,7 +321,7 @@ def _(tables: Tables, verbose: bool = False) -> Document:
         "beside them. The authors' code returns the best.",
         "exact: the parameters, counted.",
         "weights alone: FLOPs of products with weights, 2 per multiply-add; the paper counts these.",
-        f"all products: FLOPs of these and of attention by the engine {tables.engine}.",
+        "all products: FLOPs of these and of attention by the engine dense.",
         "whose terms: the terms of Eq. (8) in the network counted, and whose they are.",
         f"The text's D_p = 400 gives 29.5M, {counts['content', 'D_p = 400']}; the paper's 12.3M is "
         f"{counts['learned', 'D_p = 800']}, the count of D_p = 800.",
@@ -350,12 +349,11 @@ def rounds_to(count: int, printed: str) -> bool:
     return f"{count / UNITS[printed[-1]]:.{digits}f}" == printed[:-1]
 
 
-def reproduce_tables(runs: Mapping[str, TrainingRun] | None = None, engine: str = "dense") -> Tables:
+def reproduce_tables(runs: Mapping[str, TrainingRun] | None = None) -> Tables:
     """Tables 1 and 4, counted on networks that are built for it.
 
     Args:
         runs: training runs by the key of their model, whose last accuracy is shown beside the paper's.
-        engine: of the attention products.
     Raises:
         UsageError: a key is no model's (C2A002).
     """
@@ -363,10 +361,10 @@ def reproduce_tables(runs: Mapping[str, TrainingRun] | None = None, engine: str 
     if unknown := sorted(runs.keys() - {model.key for model in MODELS}):
         keys = ", ".join(dict.fromkeys(model.key for model in MODELS))
         raise UsageError("C2A002", f"{unknown[0]!r} is no model of the tables ({keys})", "Name one of these.")
-    return Tables(tuple(row_for(model, runs.get(model.key), engine) for model in MODELS), engine)
+    return Tables(tuple(row_for(model, runs.get(model.key)) for model in MODELS))
 
 
-def row_for(model: PaperModel, run: TrainingRun | None, engine: str) -> TableRow:
+def row_for(model: PaperModel, run: TrainingRun | None) -> TableRow:
     """The row of a model, counted on a network that is built for it."""
     plan = model.plan
     # Counts need no numbers, and a network of the paper has twelve million of them to draw.
@@ -375,7 +373,7 @@ def row_for(model: PaperModel, run: TrainingRun | None, engine: str) -> TableRow
     counts = (
         count_parameters(network),
         count_weight_flops(network, plan.input_size),
-        count_flops(network, plan.input_size, engine),
+        count_flops(network, plan.input_size),
     )
     terms = f"paper: {plan.terms}" if isinstance(plan, ClassifierPlan) else ""
     printed = (model.key, model.title, terms, model.note, model.accuracy, model.parameters, model.flops)
@@ -505,15 +503,14 @@ def parse_model_run(text: str) -> tuple[str, Path]:
     metavar="MODEL=FOLDER",
     help="Show the accuracy of this run; repeatable.",
 )
-@click.option("--engine", default="dense", help="Engine whose multiplications are counted.")
 @reporting
-def tables(runs: tuple[tuple[str, Path], ...], engine: str, showing: Showing) -> None:
+def tables(runs: tuple[tuple[str, Path], ...], showing: Showing) -> None:
     """Print Tables 1 and 4 beside the paper's.
 
     They hold the parameters, FLOPs and accuracies of all models.
     """
 
-    showing.finish(reproduce_tables({model: TrainingRun(folder) for model, folder in runs}, engine))
+    showing.finish(reproduce_tables({model: TrainingRun(folder) for model, folder in runs}))
 
 
 @paper.command(example="python studies/paper.py experiments --data cifar-10-binary.tar.gz")

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, cast, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.lab.training.recipe_networks import head_parameters
-from conv2attn.layers.attention import EngineName, MultiHeadSelfAttention, set_engine
+from conv2attn.layers.attention import MultiHeadSelfAttention, set_engine
 from conv2attn.layers.attention.plan import from_plan, to_plan
 from conv2attn.networks import attention_layers
 from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan
@@ -167,19 +167,18 @@ def count_parameters(network: nn.Module) -> int:
 
 
 @torch.no_grad()
-def count_flops(network: nn.Module, input_size: tuple[int, ...], engine: str = "dense") -> int:
+def count_flops(network: nn.Module, input_size: tuple[int, ...]) -> int:
     """Operations of the products that an image takes, a multiplication and an addition counted as two.
 
-    Products of weights and products of attention count alike, as `engine` does them; sums, exponentials and
+    Products of weights and products of attention count alike, as the engine dense does them; sums, exponentials and
     normalisations do not count.
 
     Source: torch.utils.flop_counter.
     """
-    device = "meta" if engine == "dense" else "cpu"  # whose products are the same whatever the numbers are
-    network = copy.deepcopy(network).eval().to(device)
+    network = copy.deepcopy(network).eval().to("meta")  # the products are the same whatever the numbers are
     if attention_layers(network):
-        set_engine(network, cast(EngineName, engine))
-    image = torch.zeros(1, *input_size, dtype=next(network.parameters()).dtype, device=device)
+        set_engine(network, "dense")
+    image = torch.zeros(1, *input_size, dtype=next(network.parameters()).dtype, device="meta")
     network(image)  # measures the device, by products that are not the network's
     with FlopCounterMode(display=False) as counter:
         network(image)
