@@ -122,7 +122,7 @@ def next_commands() -> list[str]:
 
 
 def converted_path(model: Path) -> Path:
-    """The default path of the converted network: next to the file, with .attn before a suffix that we write."""
+    """The default path of the converted network: next to the file, with .attn before the suffix."""
     suffix = model.suffix if model.suffix in NETWORK_SUFFIXES else ".pt"
     return (
         model.with_suffix(f".attn{suffix}") if not model.is_dir() else model.parent / f"{model.resolve().name}.attn.pt"
@@ -160,7 +160,8 @@ def verify(context: click.Context, /, showing: Showing, **arguments: Any) -> Non
 
     path = arguments["save_input"]
     certificate = network_files.verify_files(**arguments, command=command_line(context), force=showing.force)
-    done = f"wrote {path}" if "repeat" in certificate.circumstances else f"{path} was not written: no input shows it"
+    found = "repeat" in certificate.circumstances
+    done = f"wrote {path}" if found else f"{path} was not written: no such input was found"
     showing.finish(certificate, *([done] if path else []))
 
 
@@ -185,8 +186,8 @@ def check_movement(context: click.Context) -> None:
 def symmetric(model: str, showing: Showing, **arguments: Any) -> None:
     """Decide whether MODEL commutes with a movement of its pixels.
 
-    The network after a movement of its input is compared with the network before the same movement of its output, as by
-    verify. Outputs without pixels, such as logits, must not change.
+    The output for a moved input is compared with the moved output, for every input, as verify compares two networks.
+    Outputs without pixels, such as logits, must not change.
     """
     from conv2attn.cli import network_files
 
@@ -204,8 +205,8 @@ def recheck(
 ) -> None:
     """Check a stored certificate again, against its files.
 
-    A JSON certificate of verify is decided again from the two files and the inputs that it names, or from ORIGINAL,
-    CONVERTED and --inputs: by comparing both networks as formulas, or by running the kept input of a refutation. A
+    A JSON certificate of verify is decided again, by comparing both networks as formulas, or by running the kept input
+    of a refutation. Its files and inputs are those that it names, unless ORIGINAL, CONVERTED or --inputs are passed. A
     certificate of check-span is checked against the model or array ORIGINAL, read with the same options as before.
     """
     from conv2attn.cli.attention_files import is_span_certificate, recheck_spans

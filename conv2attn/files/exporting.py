@@ -46,24 +46,27 @@ def export(
     input_size: Sequence[int] | None = None,
     notes: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
-    """Writes `network` as a program with free batch and sides, runs it from the file, and returns notes on both.
+    """Writes `network` as a program with free batch and sides, runs the file, and returns notes on its sizes and its
+    error.
 
     Args:
-        suffix: suffix, a key of `EXPORTS`.
-        engine: the engine to export; by default the network's own for .pt2, and for .onnx the separable one, which is
-            attention; "conv" exports convolutions.
+        suffix: the format of the file, a key of `EXPORTS`.
+        engine: the engine to export. The default is the network's own for .pt2, and "separable" for .onnx, which
+            exports attention; "conv" exports convolutions.
         input_size: channels and sides to trace with; the architecture's own by default.
         notes: text stored with the program.
     Raises:
-        CheckpointError: the network cannot be exported, or the file does not compute it (C2A309).
+        CheckpointError: the network cannot be exported, or a run of the file gives another output (C2A309).
         UsageError: the image size is unknown (C2A005), the network does not run on the images (C2A009), or a library is
             missing (C2A003).
     """
     network = deepcopy(network).eval()
-    for tensor in filter(attrgetter("is_leaf"), network.parameters()):  # a copy of compiled code has none
+    # Parameters in a copy of compiled code are not leaves, and torch refuses to change their gradients.
+    for tensor in filter(attrgetter("is_leaf"), network.parameters()):
         tensor.requires_grad_(False)
     for layer in attention_layers(network).values():
-        layer.encoding.learn(False)  # so that engines that use their numbers are exact
+        # Engines that read the centres as constants are exact only for centres that are not trained.
+        layer.encoding.learn(False)
     way = EXPORTS[suffix]
     engine_name: Any = engine or way.engine
     if engine_name and attention_layers(network):

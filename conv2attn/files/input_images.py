@@ -37,8 +37,8 @@ def read_images(
 
     Pictures and arrays of bytes are pixels: they are scaled to 0..1, resized to cover the input sides of `network`,
     cropped at the centre, and normalised. Floating-point arrays are used unchanged, and normalised only by an explicit
-    `mean` and `std`; an array of three axes is a single image if its first axis has the channels of the network, and
-    one of one axis a single wave. Integers of at most two axes are token ids if the network takes ids.
+    `mean` and `std`; an array of three axes is a single image if its first axis has the channels of the network, and an
+    array of one axis is a single wave. Integers of at most two axes are token ids if the network takes ids.
 
     Args:
         path: a PNG or JPEG file, a folder of them, .npy, .npz, or tensors from torch.save.
@@ -231,8 +231,8 @@ def with_channels(image: Tensor, channels: int, name: str) -> Tensor:
 
 
 def resize_to(image: Tensor, sides: Sequence[int], crop: float = 1.0) -> Tensor:
-    """An image (channels, rows, columns) resized bilinearly to cover these sides over `crop`, and cropped at the centre
-    to them, as timm does."""
+    """An image (channels, rows, columns) resized bilinearly to at least sides / crop, then cropped to `sides` at the
+    centre, as timm does."""
     if len(sides) != 2 or tuple(image.shape[1:]) == tuple(sides):
         return image
     ratio = max(side / old for side, old in zip(sides, image.shape[1:], strict=True))

@@ -1,4 +1,4 @@
-"""ONNX models: their contents, read by onnx, and their map, by operators of torch or otherwise by onnxruntime."""
+"""ONNX models, read by onnx; operators of torch compute them, or onnxruntime if an operator has no rule here."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,7 +35,7 @@ def open_session(model: str | bytes) -> Any:
 
 @lru_cache(maxsize=2)
 def session_of(model: bytes) -> Any:
-    """The cached session of a model, whose network stores only the bytes, which can be copied and compared."""
+    """The cached session of a model. The network itself stores only the bytes, which can be copied and compared."""
     return open_session(model)
 
 
@@ -45,7 +45,7 @@ class OnnxNetwork(nn.Module):
 
     Args:
         model: the bytes of the file.
-        unread: the reason why its operators are not torch's.
+        unread: the reason why the model could not be built from operators of torch.
     """
 
     operators_of = "onnxruntime"
@@ -82,8 +82,8 @@ def read_onnx(path: Path) -> nn.Module:
     """The network in an .onnx file: with operators of torch if all are supported, otherwise run by onnxruntime.
 
     Raises:
-        CheckpointError: see `parse_model`; or it needs onnxruntime, and does not have one image and one output, or
-            onnxruntime refuses it (C2A303).
+        CheckpointError: see `parse_model`. A model that needs onnxruntime has several inputs or outputs, or onnxruntime
+            refuses it (C2A303).
         UsageError: onnx is not installed, or onnxruntime if needed (C2A003).
     """
     model = parse_model(path)

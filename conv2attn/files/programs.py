@@ -61,7 +61,7 @@ DAMAGES = (
 )
 SYMBOL = re.compile(r"Symbol\('(\w+)'(?:, \w+=True)*\)")
 ASSUMED = 2
-"""The least size that torch.export writes by default; programs also run below it."""
+"""The lower limit that torch.export assumes for every free size; programs also run below it."""
 Ranges = tuple[tuple[int, int | None], ...]
 ProgramParts = tuple[Mapping[str, Any], list[str], dict[str, Tensor]]
 
@@ -197,7 +197,7 @@ def add_node(graph: fx.Graph, node: Mapping[str, Any], values: dict[str, fx.Node
     arguments = [(each["name"], each["kind"] == 2, node_argument(each["arg"], values)) for each in node["inputs"]]
     positional = tuple(value for _, keyword, value in arguments if not keyword)
     call = graph.call_function(target, positional, {name: value for name, keyword, value in arguments if keyword})
-    # Two forms of several results: one name for each result of an operator, or one list of names for a list of tensors.
+    # A node with several results has one name per result, or, for an operator that returns a list, one list of names.
     if isinstance(target, OpOverload) and len(target._schema.returns) > 1:
         for index, output in enumerate(node["outputs"]):
             values[output_name(output)] = graph.call_function(operator.getitem, (call, index))

@@ -32,7 +32,7 @@ def capture(
     appears as an `Unread`, with the reason, if its class is named after attention but no softmax was observed, or if
     heads and images share an axis and their numbers are unknown.
 
-    Captured are scaled_dot_product_attention, multi_head_attention_forward and flex_attention; softmaxes over the last
+    It captures scaled_dot_product_attention, multi_head_attention_forward and flex_attention; softmaxes over the last
     axis of a tensor with at least three axes, or over the columns of square matrices; a square softmax of two axes that
     multiplies values (one head); the layers of this project; and mixtures of softmaxes that multiply values. The
     network runs once, without gradients, in evaluation mode, and its modes are restored.

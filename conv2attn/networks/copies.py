@@ -22,7 +22,7 @@ HOOKS_OF_GRAPHS = (
 )  # fmt: skip
 """The hooks that a deep copy of an fx graph loses; it also loses custom attributes."""
 LOCKS = {type(threading.Lock()): threading.Lock, type(threading.RLock()): threading.RLock}
-"""Objects that Python cannot copy, with their constructors: two of them differ only in their waiting threads."""
+"""Locks, which Python cannot copy, with their constructors: a new lock serves as the copy."""
 SHARED = (types.ModuleType, io.TextIOWrapper, io.FileIO, io.BufferedReader, io.BufferedWriter, io.BufferedRandom)
 """Process-wide objects, which a copy shares."""
 NOT_ENTERED = (type, Tensor, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
@@ -80,7 +80,8 @@ def copy_network(network: nn.Module) -> Any:
     for module in network.modules():  # einops' layers are unpickled by __init__, which sets training mode
         if isinstance(twin := memo.get(id(module)), nn.Module) and twin.training != module.training:
             twin.training = module.training
-    for graph in (each for each in network.modules() if isinstance(each, torch.fx.GraphModule)):  # a copy loses it
+    # A deep copy of a GraphModule loses hooks and custom attributes.
+    for graph in (each for each in network.modules() if isinstance(each, torch.fx.GraphModule)):
         twin = memo.get(id(graph))
         for key, value in vars(graph).items() if twin is not None else ():
             if key not in vars(twin) or (key in HOOKS_OF_GRAPHS and value and not vars(twin)[key]):
@@ -110,8 +111,8 @@ def in_place_of_copies(network: nn.Module) -> dict[int, Any]:
         if type(thing) in LOCKS:
             replacements.setdefault(id(thing), LOCKS[type(thing)]())
         elif type(thing) is threading.Condition and type(lock := vars(thing)["_lock"]) in LOCKS:
-            # It holds bound methods of its lock, which a deep copy leaves bound to the original's; events and queues do
-            # too.
+            # A condition holds bound methods of its lock. A deep copy would leave them bound to the original's lock.
+            # Events and queues contain conditions.
             replacements[id(thing)] = threading.Condition(replacements.setdefault(id(lock), LOCKS[type(lock)]()))
             entered[id(lock)] = lock
         elif isinstance(thing, SHARED):
@@ -130,7 +131,7 @@ def why_not_copied(network: nn.Module, memo: dict[Any, Any], error: Exception) -
                 copy.deepcopy(value, dict(memo))
             except Exception as failure:
                 sentence = f"{name + '.' if name else ''}{key} cannot be copied ({first_line(failure)[:80]})"
-                return UnsupportedError("C2A106", sentence, "Take it off the network: a copy is what runs.")
+                return UnsupportedError("C2A106", sentence, "Take it off the network: conv2attn runs a copy.")
     return error
 
 
@@ -156,7 +157,7 @@ def laid_out(tensor: Tensor, memo: dict[Any, Any]) -> Tensor:
 
 
 def unmade(buffer: UninitializedBuffer) -> UninitializedBuffer:
-    """A new uninitialised buffer of a lazy module; torch copies none."""
+    """A new uninitialised buffer of a lazy module, since torch cannot copy it."""
     made: Any = UninitializedBuffer
     copied: UninitializedBuffer = made(buffer.requires_grad, buffer.device, buffer.dtype)
     return copied

@@ -29,7 +29,7 @@ SOFTENING_COLUMNS = ("layer", "alpha before", "alpha", "leak", "difference", "ro
 SOFTENING_SPARE = ("alpha before", "rounding", "leak")
 ENTERING = Lock()
 SOFT: WeakSet[nn.Module] = WeakSet()
-"""The encodings that a block of `softened` holds now."""
+"""The encodings whose layers an open `softened` block has softened; a second block on them is refused."""
 
 
 @final
@@ -146,9 +146,9 @@ def layers_to_soften(network: nn.Module) -> dict[str, MultiHeadSelfAttention]:
 
 @torch.no_grad()
 def measured(hard: nn.Module, soft: nn.Module, inputs: Any) -> dict[str, float]:
-    """For each layer that runs in a copy of `soft`, the largest change of an output divided by the largest |input|.
+    """By layer, the largest difference between the hard and the soft layer's output, divided by the largest |input|.
 
-    Layers without a finite number are left out.
+    Layers that do not run, or give no finite number, are left out.
     """
     soft = copy.deepcopy(soft).eval()
     before, shares = attention_layers(hard), defaultdict[str, list[float]](list)
@@ -237,7 +237,7 @@ def rounding_of(layer: MultiHeadSelfAttention, weights: float) -> float:
 
 
 def leak_of(alpha: float, centers: list[tuple[float, ...]]) -> float:
-    """The largest share of attention off the pixel nearest to its centre, over the heads with these centres."""
+    """The largest leak of heads with these centres: the share of attention off the pixel nearest to the centre."""
     fractions = {tuple(abs(x - round(x)) for x in center) for center in centers}
     return max(leaked_mass_diagonal([alpha] * len(shift), list(shift)) for shift in fractions)
 

@@ -59,7 +59,7 @@ def draw_certificate(certificate: Certificate) -> "Figure":
         panel.set_xticks([least, *(each for each in panel.get_xticks() if 3 * least < each <= panel.get_xlim()[1])])
         panel.set_xticklabels(["0", *(f"$10^{{{round(math.log10(each))}}}$" for each in panel.get_xticks()[1:])])
         panel.minorticks_off()
-    marks = {"largest measured": ("o", "black"), "exactly 0": ("o", "white"), "bound for that range": ("|", "black")}
+    marks = {"largest measured": ("o", "black"), "exactly 0": ("o", "white"), "bound": ("|", "black")}
     keys = [
         optional("matplotlib.lines").Line2D(
             [], [], ls="", marker=mark, ms=6, mew=1.5, color="black", mfc=inside, label=name

@@ -67,7 +67,7 @@ def read_array(
     if exact:
         check_exact(name, stack, kind)
         notes, floats = [NOTES[kind]], stack.astype(np.float64)
-        # Whole weights stand for their shares. The floats here only start a search; decisions read the fractions.
+        # Whole weights become shares of their row. The floats here only start a search; decisions read the fractions.
         floats = floats / floats.sum(-1, keepdims=True) if kind == "i" else floats
     else:
         dtype, floats = str(attention.dtype).removeprefix("torch."), stack
@@ -129,7 +129,8 @@ def reader(stack: NDArray[Any], leading: int = 0) -> Callable[[int, Whole], Arra
 
     def read(image: int, queries: Whole) -> Array:
         first = int(queries[0]) + leading
-        # A slice is a view of the array, and an index a copy. Queries are in their order, so the ends tell which it is.
+        # A slice is a view of the array, while an index array copies. Queries are sorted, so the first and the last
+        # show whether they are consecutive.
         consecutive = len(queries) == queries[-1] - queries[0] + 1
         rows = stack[image, :, first : first + len(queries)] if consecutive else stack[image][:, queries + leading]
         block = np.ascontiguousarray(rows, dtype=np.float64)
@@ -176,8 +177,8 @@ def dtype_of(stack: NDArray[Any], dtype: str) -> str:
     """
     wide = dtype if dtype in ROUNDOFF else "float64"
     away = float(np.abs(stack.sum(-1, dtype=np.float64) - 1).max())
-    # From the widest down: a format that explains the sums and holds every entry has at least the rounding that took
-    # place, and a narrower one would allow more than that.
+    # Formats are tried from the widest down. The first that explains the sums and holds every entry has at least the
+    # rounding that took place; narrower formats would allow more.
     for format_name, roundoff in ROUNDOFF.items():
         if roundoff < ROUNDOFF[wide] or not away <= row_error(stack.shape[3], roundoff):
             continue

@@ -100,8 +100,8 @@ def check_images(attention: Any) -> None:
         UsageError: the numbers of images differ (C2A502).
     """
     layers = attention.values() if isinstance(attention, Mapping) else attention
-    # Four axes are images (or windows), heads, queries, keys. One run gives every layer the same number of images, so
-    # that another number is one of windows. A standard error over windows is not one over independent images.
+    # Four axes are images (or windows), heads, queries, keys. One run gives every layer the same number of images, so a
+    # layer with another number has windows. A standard error over windows is not one over independent images.
     several = layers if isinstance(layers, list | tuple | ValuesView) else ()
     counts = sorted({len(each) for each in several if getattr(each, "ndim", 0) == 4})
     if len(counts) > 1:
@@ -151,7 +151,7 @@ def attention_by_position(
         # since the report says that the network ran on them.
         with running(network, inputs):
             of_run = own_sides(network, inputs)
-    # The caller's grid goes before that of a run, which only says what this one input gave.
+    # The caller's grid takes priority over that of the run, which holds for this input only.
     sides = {n: each for n, each in passed.items() if each} or {n: each for n, each in of_run.items() if n in own}
     others = {} if sides and alone else others_by_position(network, as_sides(grid, 2), inputs)
     return {name: each for name, each in others.items() if name not in sides} | {n: own[n] for n in sides}, sides

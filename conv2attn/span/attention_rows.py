@@ -31,7 +31,8 @@ MOST_ALLOWED = 0.5
 """A norm of Phi is rejected if rounding alone explains a larger residual; without heads the residual is 1.
 """
 MOST_PHI = 1e100
-"""The largest `max_phi`, and 1 over the smallest: float64 holds the square of either times every number of a bound."""
+"""The largest `max_phi`; its inverse is the smallest. Their squares, times any number of a bound, fit the range of
+float64."""
 
 
 @final
@@ -55,7 +56,7 @@ class AttentionRows:
         d_head: width of the heads; None where it is unknown.
         notes: how the attention was read, for the report.
         centers: (images, heads, queries, axes), where content moves the centres of quadratic heads.
-        extra: number of keys that are no pixels (class tokens, registers): the last columns, where targets are 0.
+        extra: number of keys that are not pixels (class tokens, registers): the last columns, where targets are 0.
     """
 
     name: str
@@ -79,12 +80,12 @@ class AttentionRows:
 
     @property
     def width(self) -> int:
-        """Number of keys, those that are no pixels included."""
+        """Number of keys, including those that are not pixels."""
         return self.grid.shape[1] + self.extra
 
     @property
     def exact(self) -> bool:
-        """Whether the rational rows were declared to be the operator itself, not the ideal of its floats."""
+        """Whether the array was declared exact: the rational rows are the operator itself."""
         return self.rational is not None and self.ulps == 0
 
     def pieces(self, queries: Whole) -> Iterator[tuple[int, Whole, Array]]:
@@ -108,16 +109,17 @@ class Limits(Part, frozen=True):
 
 
 def limits_for(attention: AttentionRows, eps: float | None, max_phi: float | None) -> Limits:
-    """The limits given; by default the norm of the dtype, and what the entries' uncertainty c u lets through.
+    """The limits passed; by default the norm for the dtype, and the residual that the entries' uncertainty c u
+    explains.
 
-    Rows sum to 1, so that a relative change of every entry by c u moves `phi A_q` by at most `c u |phi|_1`, whatever
-    the number of keys; computing `e_q - phi A_q`, a sum of heads + 1 products, rounds too. Exact and one-hot attention
+    Rows sum to 1, so a relative change of every entry by c u moves `phi A_q` by at most `c u |phi|_1`, for any number
+    of keys. The computation of `e_q - phi A_q`, a sum of heads + 1 products, rounds too. Exact and one-hot attention
     have c = 0.
     """
     norm = LARGEST_PHI[attention.roundoff] if max_phi is None else float(max_phi)
     if eps is not None:
         return Limits(float(eps), norm)
-    # The same share is eps: a target with |e_q|_1 = 1 is a term of the rounded sum, as phi A_q is.
+    # `eps` is the same share, since the target, with |e_q|_1 = 1, is a term of the same rounded sum.
     uncertainty = attention.ulps * attention.roundoff
     share = uncertainty + 2 * (attention.heads + 4) * 2.0**-53 if uncertainty else 0.0
     # share (1 + norm) <= MOST_ALLOWED, solved for the norm: beyond it rounding alone would pass for half of a shift.

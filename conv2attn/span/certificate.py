@@ -82,7 +82,7 @@ def certificates(
             parts.append(f"{title}{'' if evidence else ', without a certificate of this format'}\n")
             if evidence is None:
                 continue
-            # A refutation needs one dual; what holds needs a mixing for each group of its queries.
+            # A refuted target needs one dual; a target that holds needs a mixing for each group of queries.
             duals = [] if evidence.dual is None else [(sorted(evidence.dual), {"dual": evidence.dual})]
             mixings = zip(evidence.groups, evidence.mixings, strict=True)
             shown: list[tuple[list[int], Any]] = [
@@ -111,8 +111,8 @@ def certificate_text(
 
     Integers are written and read by FLINT, since Python's own conversion refuses more than 4,300 digits.
     """
-    # The proved checker has integers only. All rows come over one denominator, in which a target is `scale` at its key:
-    # no number is rounded, and `e - phi A` has one unit.
+    # The proved checker has integers only. All rows get one common denominator, so no number is rounded; a target has
+    # the number `scale` at its key.
     exact = exact_rows(attention, targets, rows)
     scale = lcm(*(exact[row].unit for row in rows))
     bounds = [Fraction(limits.eps), Fraction(limits.per_norm), Fraction(limits.max_phi)]
@@ -182,7 +182,7 @@ def parts_of(text: str) -> list[tuple[About, list[int]]]:
     """The certificates of a file: the claim and the integers of each.
 
     Raises:
-        CheckpointError: it is no file of certificates with their claims (C2A303).
+        CheckpointError: it is not a file of certificates with their claims (C2A303).
     """
     parts: list[tuple[About, list[int]]] = []
     try:
@@ -204,13 +204,14 @@ def parts_of(text: str) -> list[tuple[About, list[int]]]:
 
 
 def recheck_span(text: str, read: Mapping[str, AttentionRows]) -> Rechecked:
-    """Checks each certificate of a file against the attention that it names; all but its numbers is derived anew.
+    """Checks each certificate of a file against the attention that it names; everything but its numbers is derived
+    anew.
 
     Limits follow from the attention and from the claim's eps and norm, rows of targets from its offsets. A certificate
     that holds must list every query of its group. The Python twin of the proved checker then judges the numbers.
 
     Raises:
-        CheckpointError: it is no file of such certificates (C2A303).
+        CheckpointError: it is not a file of such certificates (C2A303).
     """
     from conv2attn import proofs
 
@@ -250,7 +251,7 @@ def compared(about: About, numbers: Sequence[int], attention: AttentionRows) -> 
 
     The groups are those of its condition.
     """
-    # The certificate is written again from the attention, with its numbers of Phi or y alone taken over. If the two
+    # The certificate is written again from the attention; only its numbers of Phi or y are taken over. If the two
     # differ anywhere, a limit, a row of a target or an entry of attention in the file is not what it claims.
     rows, total = about.rows, attention.images * attention.grid.shape[0]
     if {len(each) for each in (about.offset, *about.offsets)} != {len(attention.grid.keys)}:

@@ -74,8 +74,8 @@ def check_span(
         max_phi: the largest sum of absolute values of a row of Phi; 1e6 in float64, 1e3 in float32 by default.
         tight: solve a linear programme for targets that least squares leaves undecided, which are near what rounding
             explains; it is also solved if `eps` or `max_phi` is passed.
-        convolution: the kernel condition asks for the combinations of shifts that it uses, and every condition for its
-            offsets.
+        convolution: its offsets are those of every condition; the kernel condition is about the combinations of shifts
+            that it uses.
         extra_tokens: number of leading tokens that are not pixels, for all layers or by name: targets are 0 at these
             keys.
         memory_limit: bytes of the chunks of attention that are read at once.
@@ -112,7 +112,8 @@ def check_span(
                 "Pass one of these.",
             )
     check_numbers(eps, max_phi, memory_limit)
-    # A limit of the caller's may lie between the two ends that least squares leaves open. The programme closes them.
+    # A limit that the caller passes may lie between the two bounds of least squares. The linear programme closes this
+    # gap.
     tight = tight or eps is not None or max_phi is not None
     asked = ask_attention(attention, example_input, grid, Selection.of(only, skip), position_only)
     if isinstance(asked.model, nn.Module) and asked.inputs is None and not position_only:

@@ -111,7 +111,7 @@ def check_kernel(attention: AttentionRows, convolution: Convolution, limits: Lim
     if width <= allowed:
         sentence = f"the widest head has rank {width}, of {allowed} allowed"
         return msgspec.structs.replace(condition, sentence=sentence)
-    sentence = f"the Phi found needs a head of width {width}, and there are {allowed}"
+    sentence = f"the Phi found needs heads of width {width}, and they have width {allowed}"
     return msgspec.structs.replace(condition, verdict=Verdict.UNDECIDED, sentence=sentence)
 
 
@@ -120,7 +120,8 @@ def over_groups(
 ) -> Target:
     """A target over its groups: the last decision is the worst, and a refuted target has the figures of that one."""
     worst = decisions[-1]
-    # One refuted group refutes, and its dual proves the floor. What holds has the largest figures of all its groups.
+    # One refuted group refutes, and its dual proves the floor. A target that holds has the largest figures of all its
+    # groups.
     counted_in = [worst] if worst.verdict is Verdict.REFUTED else decisions
     strength = Strength.PROVED if all(each.proved for each in decisions) else Strength.BOUNDED
     alone = len(groups) == 1
@@ -185,7 +186,7 @@ def squares_by_row(attention: AttentionRows, targets: Targets, rows: Whole, limi
         for start in range(0, len(portion.rows), step):
             few = np.arange(start, min(start + step, len(portion.rows)))
             few_mixings, few_residuals = of_least_squares(targets, portion.only(few), limits)
-            # A row of the portion stands for all rows of its kind, and each of them gets its result.
+            # A row of the portion represents all rows of its kind, and each of them gets its result.
             members = np.flatnonzero(np.isin(portion.kind, few))
             at = place[portion.members[members]]
             kind = portion.kind[members] - start
@@ -205,7 +206,7 @@ def worst_first(
     def of_verdict(verdict: Verdict) -> list[Decision]:
         return [decision for decision in decisions_tried if decision.verdict is verdict]
 
-    # One refuted group refutes the condition, and there is a group for each query.
+    # One refuted group refutes the condition, so groups with the largest bounds go first: there may be one per query.
     order = sorted((g for g in range(len(bounds)) if g not in served), key=lambda g: -bounds[g])
     for g in order[:AFFORDABLE]:
         by_group[g] = decide(g)
@@ -213,8 +214,8 @@ def worst_first(
         refuted = of_verdict(Verdict.REFUTED)
         if len(of_verdict(Verdict.UNDECIDED)) >= OPEN or (single and len(refuted) >= OPEN):
             break
-        # The report names the worst group. A query after this one in the order has a smaller residual, if its bound is
-        # smaller. Whole images have no such bound, so all are decided.
+        # The report names the worst group. Groups later in the order are not worse if their bounds are below its
+        # residual. Whole images have no such bound, so all are decided.
         behind = max((bounds[h] for h in range(len(bounds)) if h not in by_group), default=0.0)
         if refuted and max(each.residual for each in refuted) >= behind:
             break
@@ -232,7 +233,7 @@ def worst_first(
 def of_least_squares(targets: Targets, portion: Portion, limits: Limits) -> tuple[Array, Array]:
     """At each row of a portion the mixings (rows, targets, heads) within the norm, and their residuals."""
     heads = len(portion.attention)
-    # As in `triangle`: the factor of the keys that no target names is narrower, and goes on top of the others.
+    # As in `triangle`, keys that no target names are factored apart, since their factor is narrower.
     rest, target_columns = split(portion, targets.coefficients)
     rest_factor = widened(triangular(rest.transpose(1, 2, 0)), len(targets))
     factor = triangular(np.concatenate([rest_factor, target_columns], 1))
@@ -262,10 +263,10 @@ def strength_of(verdict: Verdict, results: Sequence[Target], counting: Counting 
 
 
 def count(attention: AttentionRows, targets: Targets, groups: Sequence[Whole]) -> Counting | None:
-    """The refutation by counting, or None: fewer heads than shifts, which are all on the grid at some query.
+    """The refutation by counting, or None: fewer heads than shifts, all of which are on the grid at some query.
 
-    By claim TAPS (TAPS_far) every Phi then has a residual of at least 1 for some shift at that query, as the layer 0
-    has. No limit changes this, since every residual that counts as zero is below 1.
+    By claim TAPS (TAPS_far), every Phi then has a residual of at least 1 for some shift at that query, as without
+    heads. No limit changes this, since every residual that counts as zero is below 1.
     """
     # TAPS is about shifts. Combinations of them may depend on each other, and then need fewer heads.
     if not targets.plain or attention.heads >= len(targets):
@@ -282,7 +283,7 @@ def sentence_of(
     parts = []
     if counting:
         few = f"{counted(counting.heads, 'head')} cannot span {counting.targets} shifts"
-        parts.append(f"{few}, and is no nearer to all of them than a layer without heads (TAPS_far)")
+        parts.append(f"{few}: for some shift they are no better than a layer without heads (TAPS_far)")
     needed = 0.0 if factors is None else float(np.abs(factors.plain).sum(-1).max())
     if needed > limits.max_phi and any(target.verdict is not Verdict.HOLDS for target in results):
         beyond = f"beyond {limits.max_phi:g} and of no practical use"
@@ -304,6 +305,6 @@ def why_open(target: Target, limits: Limits) -> str:
     reach = float(target.excluded or 0.0)
     if limits.per_norm and 0 < reach < limits.max_phi:
         lets = limits.allowed(limits.max_phi)
-        why = f"no Phi of norm up to {reach:.3g} serves, and rounding lets {lets:.1e} through at {limits.max_phi:.3g}"
+        why = f"no Phi of norm up to {reach:.3g} serves; at norm {limits.max_phi:.3g}, {lets:.1e} counts as rounding"
         return f"{target.label} is undecided: {why} (--max-phi {reach:.3g} refutes it)"
     return f"{target.label} is undecided: {ends}"

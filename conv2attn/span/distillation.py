@@ -257,12 +257,12 @@ def chosen_groups(candidates: Sequence[Candidate], runs: ForcedRuns, max_loss: f
         for group in candidate.groups:
             one: Group = (candidate, group)
             own = candidate.costs[group[0]] if len(group) == 1 else cost(runs.changes(maps_of([one])))
-            # No head goes before those whose scores are not read: the others come after them.
+            # Heads whose scores are not read come before the other heads of their layer.
             least = max(least, own) if group == candidate.sublayer.unread else least
             alone.append((max(least, own), one))
     order = [group for least, group in sorted(alone, key=lambda each: each[0]) if least <= max_loss]
-    # Bisection: costs together grow with the number of groups as a rule, and each trial is a run on all images. The
-    # number that is kept was tried, whether they do or not.
+    # Bisection, since each trial is a run on all images. The cost need not grow with the number of groups, so only a
+    # number that was tried is kept.
     fits, most = 0, len(order)
     while fits < most:
         middle = (fits + most + 1) // 2

@@ -2,11 +2,10 @@
 
 `left_t` is the residual of tap t at a query: the sum over keys of |its shift - the heads mixed by its coefficients|.
 
-- L3_far: if the coefficients of a layer with one channel have a residual above `far` for the shift of a tap at some
-  query, the layer differs there from the convolution that is this shift by more than `far`, at an image of ones and
-  minus ones.
+- L3_far: let the coefficients of a layer with one channel have a residual above `far` for the shift of a tap at some
+    query. Then the layer differs from this shift there by more than `far`, at an image of ones and minus ones.
 - L3_near: from each convolution, some layer differs by at most `max|X| sum_t left_t sum_c |w_tco|` at each query.
-- TAPS_far: fewer heads than taps have a residual of at least 1 for some tap's shift, as the layer 0 has.
+- TAPS_far: fewer heads than taps have a residual of at least 1 for some tap's shift, as a layer of zeros has.
 """
 
 from collections.abc import Sequence

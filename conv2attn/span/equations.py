@@ -3,9 +3,9 @@
 Targets are shifts, or combinations of shifts that one convolution uses. A row is numbered
 `image * queries + query`, and a group is some of these numbers, in order.
 
-One-hot rows are reduced to patterns. The equations of a query depend only on which of the keys that its heads read and
-its taps name are equal. Queries with one pattern have the same equations with the keys renamed, so each pattern is read
-once and counted as often as it occurs. That is exact on grids of every size.
+One-hot rows are reduced to patterns. The equations of a query depend only on which keys coincide, among those that its
+heads read and its taps name. Queries with one pattern have the same equations with the keys renamed, so each pattern is
+read once and counted as often as it occurs. That is exact on grids of every size.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,7 +48,7 @@ class Targets:
     def largest(self) -> Array:
         """For each target, the largest 1-norm over the queries, rounded up: (targets)."""
         sums: Array = (np.abs(self.coefficients) @ (self.places >= 0)).max(1, initial=0.0)
-        # A sum of numbers that are not negative rounds relative to itself. That of one number is exact: a shift's is 1.
+        # A sum of non-negative numbers has a small relative error. The sum for a shift, a single 1, is exact.
         several = (self.coefficients != 0).sum(1) > 1
         return sums * np.where(several, 1 + 2 * gamma(len(self.places), ROUNDOFF["float64"]), 1.0)
 
@@ -189,13 +189,13 @@ def read_portions(attention: AttentionRows, targets: Targets, group: Whole) -> I
 def patterns(first: int, asking: Whole, hot: Whole, places: Whole) -> Iterator[Portion]:
     """One-hot rows that read the keys `hot` (heads, queries), each pattern of equal keys once."""
     heads, keys = len(hot), np.concatenate([hot, places])
-    # Which key is which does not matter to the equations, only which are the same: a key is named by the first that
-    # reads or asks for it. Three heads that read 7, 9, 7 and a tap at 9 are 0, 1, 0, 1.
+    # The equations depend only on which keys are equal, so each key is named by the first row that has it: three heads
+    # that read 7, 9, 7 and a tap at 9 become 0, 1, 0, 1.
     labels = first_places(keys)
     kinds, chosen, kind = np.unique(labels, axis=1, return_index=True, return_inverse=True)
     used, kind = np.unique(kinds[kinds >= 0]), kind.reshape(-1)
     local = np.where(kinds >= 0, np.searchsorted(used, kinds), -1)
-    # All patterns at once would be dense where a few of them need most of the keys.
+    # All patterns in one array would be large if a few of them need most of the keys.
     step = max(1, PATTERN_ENTRIES // max(1, len(used)))
     for start in range(0, kinds.shape[1], step):
         part = slice(start, start + step)

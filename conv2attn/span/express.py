@@ -77,8 +77,7 @@ def expression(
         grid: sides of the input for which soft heads are fitted; three kernels a side by default. The fit of hard heads
             is the same at every size.
     Raises:
-        UsageError: the axes differ (C2A504), or it is no such layer or one whose attention depends on the image
-            (C2A502).
+        UsageError: the axes differ (C2A504), or it is not such a layer, or its attention depends on the image (C2A502).
     Source: Cordonnier et al. 2020, Lemma 3, with one Phi for all queries; claim L3' of proofs/.
     """
     check_ours(layer)

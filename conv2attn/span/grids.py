@@ -30,7 +30,7 @@ def as_integers(values: Any) -> tuple[int, ...]:
     """A sequence of integers of any library as a tuple; nothing is rounded.
 
     Raises:
-        UsageError: it is no sequence of integers (C2A006).
+        UsageError: it is not a sequence of integers (C2A006).
     """
     try:
         return tuple(index(number) for number in values)
@@ -175,7 +175,7 @@ def noted(grid: Grid, inferred: bool) -> list[str]:
     if isinstance(grid, PooledGrid):
         return [f"{queries} queries attend to {keys} pooled keys: offsets count cells of {grid.cell} queries a side"]
     if grid.queries != grid.keys:
-        return [f"{queries} queries are taken to stand on every key in {grid.sites.stride[0]} of {keys}"]
+        return [f"{queries} queries are taken to be at one key in {grid.sites.stride[0]} of {keys}, along each axis"]
     return [f"grid {keys} inferred from {grid.shape[1]} tokens"] if inferred and len(grid.keys) > 1 else []
 
 
@@ -187,7 +187,7 @@ def no_common_grid(queries: int, keys: int) -> str:
 def grids_with(sides: Sides, steps: Iterable[int]) -> Iterator[Grid]:
     """The grids whose keys or queries have these sides: first one query on every key, then each step in turn."""
     yield AttentionGrid(sides, Sites.everywhere(len(sides)))
-    # The first grid with the right numbers is taken, so that the smallest step goes first.
+    # The first grid with the right numbers is taken, so steps are tried from the smallest.
     for step in steps:
         yield strided(sides, step)
         yield PooledGrid(sides, step)

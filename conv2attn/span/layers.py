@@ -30,10 +30,10 @@ subtraction. The relative error of a weight is at most this many roundoffs times
 
 
 def check_ours(layer: object) -> None:
-    """Refuses modules that are no layer of this project: values and outputs are read and replaced in these alone.
+    """Refuses modules that are not a layer of this project: only in these are values and outputs read and replaced.
 
     Raises:
-        UsageError: it is no such layer (C2A502), or its parameters have no numbers (C2A006).
+        UsageError: it is not such a layer (C2A502), or its parameters have no numbers (C2A006).
     """
     if not isinstance(layer, MultiHeadSelfAttention):
         raise UsageError("C2A502", f"{type(layer).__name__} is not a MultiHeadSelfAttention", "Pass such a layer.")
@@ -57,7 +57,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
             "Pass the attention on given images, layer.attention(images), or ask for positions alone.",
         )
     if len(sides) != layer.dimensions:
-        mismatch = f"{name}: a grid {'x'.join(map(str, sides))} has not the {layer.dimensions} axes of the layer"
+        mismatch = f"{name}: a grid {'x'.join(map(str, sides))} does not have {layer.dimensions} axes"
         raise UsageError("C2A503", mismatch, "Pass one side for each axis with --grid.")
     # A layer that strides by its output has attention at every pixel, some of which is then left out.
     call_sites = layer.sites if layer.stride_by == "queries" else layer.sites.without_stride()
@@ -154,7 +154,7 @@ def read_if_one_hot(read: Callable[[int, Whole], Array], queries: int, step: int
 def softmax_by_axis(operators: QuadraticSoftmax, grid: AttentionGrid) -> tuple[Array, ...]:
     """The softmax of each axis in float64, (heads, queries, keys); a row of attention is their outer product.
 
-    As in `cut_softmax` no weight is subnormal, and no product of one weight from each axis is: smaller weights are 0.
+    As in `cut_softmax`, small weights are set to 0, so that neither weights nor products over the axes are subnormal.
     """
     parts = (operators.axis_scores(grid.displacement(a), a, torch.float64) for a in range(len(grid.keys)))
     # Subnormal weights would be multiplied slowly, and lose digits that the bound on rounding counts on.

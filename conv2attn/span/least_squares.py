@@ -57,8 +57,8 @@ def factors_of(portions: Iterable[Portion], coefficients: Array, bound: float) -
     factor = triangle(portions, coefficients)
     heads = factor.shape[1] - len(coefficients)
     attention_part, target_part = factor[:, :heads], factor[:, heads:]
-    # The other way round, how much of the heads the targets explain: the heads are projected on the targets' span.
-    # R stands for the stacked rows in this too, since an orthogonal factor changes no inner product.
+    # `explained` is the other way round: the heads are projected on the span of the targets. R may replace the stacked
+    # rows here too, since an orthogonal factor changes no inner product.
     basis, singular, _ = np.linalg.svd(target_part, full_matrices=False)
     along = basis[:, singular > NEGLIGIBLE * singular[:1]].T @ attention_part
     explained = float((along**2).sum() / (attention_part**2).sum())
@@ -81,8 +81,8 @@ def factored(triangular_factor: Array, heads: int, bound: float) -> Factors:
     plain = mixings_along(right, components * cut)
     best = np.zeros_like(plain)
     norms = np.abs(plain).sum(-1, keepdims=True)
-    # Tikhonov's damping shrinks a mixing until its norm fits. Less damping leaves less in squares: from the strongest
-    # downwards, each mixing that still fits replaces the one before, target by target.
+    # Tikhonov's damping shrinks a mixing until its norm fits. Less damping leaves a smaller residual. From the
+    # strongest damping downwards, each mixing whose norm still fits replaces the one before, for each target.
     for ridge in RIDGES[::-1] if (norms > bound).any() else ():
         damped = singular / (singular**2 + ridge * singular[..., :1] ** 2 + (ridge == 0) * ~kept)
         shrunk = mixings_along(right, components * damped[..., None])
@@ -102,10 +102,10 @@ def triangle(portions: Iterable[Portion], coefficients: Array) -> Array:
     for portion in portions:
         heads = len(portion.attention)
         before = np.zeros((0, heads + len(coefficients))) if factor is None else factor
-        # Most keys are named by no target. Their rows of `[A^T E^T]` end in zeros, and the factor of the heads is
-        # enough.
+        # Targets name few of the keys. At all others, the rows of `[A^T E^T]` end in zeros, so the factor of the heads
+        # is enough.
         rest, target_columns = split(portion, coefficients)
-        # A row that stands for n equal ones counts n times in a sum of squares: sqrt(n) in the factor.
+        # A row that represents n equal rows counts n times in a sum of squares, hence sqrt(n) in the factor.
         roots = np.sqrt(portion.times)[:, None]
         columns = (rest if (roots == 1).all() else rest * roots).reshape(1, heads, -1)
         target_columns = (target_columns * roots[..., None]).reshape(-1, heads + len(coefficients))
@@ -118,8 +118,8 @@ def triangle(portions: Iterable[Portion], coefficients: Array) -> Array:
 def split(portion: Portion, coefficients: Array) -> tuple[Array, Array]:
     """Attention on keys that no target names, and attention on the others beside the targets.
 
-    The first is (heads, rows, keys) with zeros at the others, the second (rows, taps, heads + targets). Most keys are
-    named by no target, and their factor is narrower.
+    The first is (heads, rows, keys) with zeros at the others, the second (rows, taps, heads + targets). Targets name
+    few keys, and the factor of all others is narrower.
     """
     heads, rows, _ = portion.attention.shape
     rest, queries = portion.attention.copy(), np.arange(rows)

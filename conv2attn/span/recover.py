@@ -69,8 +69,8 @@ def recover(
         grid: sides of the input for which the nearest convolution is computed; three dilated kernels a side by default.
         example_input: what a network takes, or a size for one image of noise.
     Raises:
-        UsageError: it is no such layer (C2A502), its parameters have no numbers (C2A006), its attention depends on the
-            image (C2A505), or no query has the kernel on the grid (C2A504).
+        UsageError: it is not such a layer (C2A502), its parameters have no numbers (C2A006), its attention depends on
+            the image (C2A505), or no query has the kernel on the grid (C2A504).
         UnsupportedError: torch.nn has no layer of this geometry (C2A101), or each call gives its weights (C2A103).
     Examples:
         >>> import conv2attn, torch
@@ -209,8 +209,9 @@ def module(layer: MultiHeadSelfAttention, offsets: tuple[Offset, ...], taps: Ten
     padding, sites = layer.image_padding, layer.sites
     weights = Weights(None, taps, layer.bias, layer.groups)
     convolution = convolution_of(offsets, Basis(Shift(offsets), weights, padding, sites))
-    # Heads that reach beyond the grid read its nearest pixel (E8), which is replicate padding if the grid is the image
-    # or is padded so itself. Behind a border of zeros the same heads read a zero, or a pixel of another padding twice.
+    # Heads that reach beyond the grid read its nearest pixel (E8). This is replicate padding if the grid is the image,
+    # or has replicate padding itself. With any other padding, the heads read a padded pixel again, unlike a
+    # convolution.
     if not within_margins(sites, offsets):
         bordered = padding.is_identity or padding.mode == "replicate"
         if hard and not (bordered and layer.positions.reads_nearest):

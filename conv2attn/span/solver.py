@@ -332,7 +332,8 @@ def offer_all(
     read: Callable[[], Iterable[Portion]],
     most: int,
 ) -> dict[int, Whole]:
-    """Offers mixings to their searches, in one pass over the rows; the `most` worst rows of each target's first one."""
+    """Offers mixings to their searches, in one pass over the rows; returns for each target the `most` worst rows of its
+    first mixing."""
     if not candidates:
         return {}
     wanted = np.array([search.target for search, _ in candidates])

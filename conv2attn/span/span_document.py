@@ -21,7 +21,7 @@ SPAN_SPARE = (
 BRIEF_COLUMNS = ("layer", "grid", "heads", "targets", "residual", "strength", "verdict")
 MOST_ROWS = 5  # that the first screen shows: of those that do not hold
 RESIDUAL = (
-    "residual: distance of the worst query from its target shift; 0 is the shift itself, 1 as far as without heads"
+    "residual: distance of the worst query from its target shift; 0 is the shift itself, 1 the distance without heads"
 )
 QUANTIFIERS: dict[ConditionName, str] = {
     "per-query": "query by query, ",

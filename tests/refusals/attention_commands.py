@@ -51,7 +51,7 @@ COMMANDS = {
     "heads net.attn.pt": "C2A503 0: a layer attends on every grid. Pass the sides of its input with --grid",
     "heads --columns --report new.md": "C2A006 --columns is text on stdout",
     "heads --columns --format json": "C2A006 --columns is text on stdout",
-    "heads net.attn.pt --grid 4x4x4": "a grid 4x4x4 has not the 2 axes of the layer. Pass one side",
+    "heads net.attn.pt --grid 4x4x4": "a grid 4x4x4 does not have 2 axes. Pass one side",
     "heads net.attn.pt --grid 4,4": "C2A006 --grid '4,4' is not positive whole numbers with an x between them",
     "heads net.attn.pt --grid 5x5 --heads 0:0": "C2A006 --heads needs --replace: pass it too",
     "heads net.attn.pt --replace sum": "C2A006 Invalid value for '--replace': 'sum' is not one of",

@@ -75,7 +75,7 @@ def _(recheck: Recheck, verbose: bool = False) -> Document:
     if recheck.verdict is Verdict(recheck.stored) is Verdict.REFUTED and not recheck.wrong:
         counts += ", which is right"
     found = [f"found here: {recheck.claim}"] if recheck.claim else []
-    found += [f"as stored, not derived again: {CIRCUMSTANCES}"]
+    found += [f"not derived again: {CIRCUMSTANCES}"]
     return Document((verdict,), (Notes((*recheck.wrong, *recheck.unknown, *found, counts)),), recheck.verdict)
 
 
@@ -104,7 +104,7 @@ def recheck_certificate(
         every.append((f"that both are one formula: {told}", False))
         identifications = []
     wrong, unknown = (tuple(sentence for sentence, sure in every if sure is which) for which in (True, False))
-    # Two calls that refute again need no equal measurements: another machine rounds otherwise.
+    # If the networks are refuted again, the measured numbers may differ, since another machine rounds otherwise.
     if anew.verdict.value == body["verdict"] == Verdict.REFUTED.value:
         unknown = ()
     if not identifications:
@@ -135,8 +135,8 @@ def identified_again(networks: tuple[nn.Module, nn.Module], anew: Certificate) -
 
     At a random size, converted layers use the engine `dense`, so their one-hot rows are checked too. Layers with a
     bounded leak, and functions, are taken from the first network in both runs; their bounds and maps are derived
-    separately. For networks with other inputs than one image no random size is drawn: only the formula derived anew is
-    compared.
+    separately. A random size is drawn only for networks of one image; for others, the formula derived anew is compared
+    alone.
     """
     numbers = all(each.dtype.startswith(("float", "bfloat")) for each in anew.inputs)
     if not numbers or {each.name for each in anew.inputs} != {FIRST_ARGUMENT}:

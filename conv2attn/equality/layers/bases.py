@@ -92,10 +92,10 @@ def _(operators: EnumeratedSoftmax, sites: Sites) -> tuple[Head, ...]:
 
 @soft_heads.register
 def _(operators: GeneralisedSoftmax, sites: Sites) -> tuple[Head, ...]:
-    """Their leak is unknown.
+    """Heads whose leak is unknown, with an alpha that bounds the rounding of their scores.
 
-    The error of a score is at most `(3 axes + 4) u |root|_F^2 |n|^2 / 2`, and one of `-alpha |n|^2` by `4 u alpha
-    |n|^2`.
+    A score is rounded by at most `(3 axes + 4) u |root|_F^2 |n|^2 / 2`. The bound for a quadratic head, `4 u alpha
+    |n|^2`, is at least as large if `alpha = (axes + 1) |root|_F^2 / 2`.
     """
     axes = operators.center.shape[1]
     steepest = (operators.root.cpu().double().square().sum((1, 2)) * (axes + 1) / 2).tolist()
@@ -124,7 +124,7 @@ MARGIN = 1 - 2.0**-20  # chosen: far more than the few float64 roundings of a ga
 
 @singledispatch
 def not_one_hot(heads: Operator, basis: Basis) -> str:
-    """The reason why heads with full covariances are not known to be shifts as computed; empty if there is none."""
+    """The reason why heads with full covariances may not compute exact shifts; empty if they do."""
     return ""
 
 
@@ -144,12 +144,13 @@ def _(heads: GeneralisedSoftmax, basis: Basis) -> str:
 
 
 def gap_of(root: torch.Tensor, format_name: str) -> float:
-    """A number g such that keys n pixels from a target on a pixel score at most `-g |n|^2`, as computed; 0 if none.
+    """A lower bound g on the sharpness: a key n pixels from the target has a computed score of at most `-g |n|^2`; 0 if
+    unknown.
 
-    The score of the target is 0. That of another key is `-1/2 |root n|^2`, with exact root and n. Each entry of `root
-    n` has an error of at most `gamma_axes |row| |n|`, so the vector is at least as long as `(s - gamma_axes |root|_F)
-    |n|`, with s the smallest singular value; the squares, their sum and the half have a relative error of `gamma_(axes
-    + 2)`. No entry overflows.
+    The target is a pixel, and its score is 0. The score of another key is `-1/2 |root n|^2`, with exact root and n.
+    Each entry of `root n` has an error of at most `gamma_axes |row| |n|`, so the vector is at least as long as `(s -
+    gamma_axes |root|_F) |n|`, with s the smallest singular value; the squares, their sum and the half have a relative
+    error of `gamma_(axes + 2)`. No entry overflows.
 
     Source: Higham 2002, Lemma 3.1 and Eq. 3.12.
     """
@@ -173,8 +174,8 @@ def gap_of(root: torch.Tensor, format_name: str) -> float:
 class Pair:
     """Two layers to compare.
 
-    `scattered` says which of them torch computes as a transposed convolution, which adds up the taps of an output in
-    the storage format; `engines` which engines may compute each.
+    `scattered` marks layers that torch computes as a transposed convolution, adding up the taps of an output in the
+    storage format. `engines` lists the engines that may compute each layer.
     """
 
     original: Basis
@@ -199,7 +200,8 @@ class Pair:
 
 
 def engines_of(layer: nn.Module | None) -> tuple[str, ...]:
-    """The engines that may compute a layer: the one set, "auto" for a convolution, or two others for content terms."""
+    """The engines that may compute a layer: "auto" for a convolution, otherwise the engine that is set; "auto" with
+    content terms chooses one of two."""
     if not isinstance(layer, MultiHeadSelfAttention):
         return ("auto",)
     chosen = ENGINES[layer.engine].choose is not None
@@ -210,8 +212,8 @@ def engines_of(layer: nn.Module | None) -> tuple[str, ...]:
 def comparable_basis(layer: Any, weights: Weights | None = None) -> Basis:
     """The current basis of a convolution or a position-only attention, with `weights` instead of its own if passed.
 
-    The centres of the heads are those that the scores are computed from.
-    Heads with full covariances that are one-hot as computed are shifts.
+    Centres have the dtype in which scores are computed. Heads with full covariances become shifts if their computed
+    attention is one-hot.
 
     Raises:
         UnsupportedError: the layer is neither, its code was replaced, its weight changes at each call (C2A101, C2A105,
@@ -302,7 +304,7 @@ def _(heads: GeneralisedSoftmax, dtype: torch.dtype) -> Positions:
 
 
 def detached(weights: Weights) -> Weights:
-    """The same channel matrices, without what gradients need."""
+    """The channel matrices, detached from the graph of gradients."""
     value, output, bias = (None if w is None else w.detach() for w in (weights.value, weights.output, weights.bias))
     return Weights(value, output, bias, weights.groups)
 

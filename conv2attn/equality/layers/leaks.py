@@ -26,7 +26,7 @@ from conv2attn.verdicts import Strength
 
 
 def attend_alike(original: Basis, converted: Basis) -> bool:
-    """Whether both are attention whose heads with equal scores have equal sums of taps: one map, hard or soft."""
+    """Whether both are attention, and heads with equal scores have equal sums of taps, which makes both one map."""
     if type(original.operators) is not type(converted.operators):
         return False
     if (original.form, original.padding) != (converted.form, converted.padding):
@@ -41,7 +41,7 @@ def attend_alike(original: Basis, converted: Basis) -> bool:
 
 
 def scores_of(basis: Basis) -> Keys:
-    """For each softmax head its start and the numbers that decide its scores, as alpha; none for shifts."""
+    """For each softmax head its start, and the numbers that decide its scores, such as alpha; empty for shifts."""
     if isinstance(basis.operators, Shift):
         return ()
     numbers = torch.cat([value.cpu().double().reshape(len(value), -1) for value in basis.operators.values], 1)
@@ -66,8 +66,8 @@ def check_leaks(original: Basis, converted: Basis) -> tuple[Finding, Claimed]:
 def check_leak(basis: Basis) -> tuple[Finding, Claimed]:
     """Whether every head leaks at most the unit roundoff, and an upper bound on the largest leak.
 
-    Proved where every weight off the targets is exactly 0 as computed on this device, otherwise bounded; also for
-    centres between pixels, and for targets off the grid, where the target is the nearest key.
+    Proved where every weight off the targets is exactly 0 as computed on this device, otherwise bounded. Centres may
+    lie between pixels. If a target is off the grid, the nearest key counts as the target.
     """
     every, kind = heads_of(basis), format_of_weights(basis)
     if not every:

@@ -20,7 +20,7 @@ OWN_CLASSES = (MultiHeadSelfAttention, Encoding, *FAMILIES.values(), Padding, Si
 
 
 def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
-    """The replaced part of `layer`, with which it may compute something else than its class; empty if there is none.
+    """The replaced part of `layer`, because of which it may differ from its class; empty if none was replaced.
 
     Hooks on the layer itself belong to the context, which is compared as a graph. The code of classes and modules,
     conv2attn's own included, is trusted: each certificate lists this premise.

@@ -54,14 +54,15 @@ class Step:
     @property
     def is_view(self) -> bool:
         """Whether its results share the memory of an argument."""
-        # An unsafe split only promises that the whole is not read while its parts are written, as in GRU.
+        # `unsafe_split` declares no alias, although its results are views: its caller promises not to read the whole
+        # after writing to a part. GRU uses it.
         schema = self.func._schema
         shared = any(r.alias_info for r in schema.returns) or self.name.startswith("unsafe_split")
         return shared and not schema.is_mutable
 
     @property
     def fixed_arguments(self) -> dict[str, Any]:
-        """The network's own tensors and numbers among the arguments that no input changes, by name."""
+        """By name, the arguments that do not depend on the input, as the network's own tensors and numbers."""
         plain = {**self.bound, **dict(zip(self.bound, self.plain, strict=False))}
         return {name: value for name, value in plain.items() if is_fixed(self.bound[name])}
 

@@ -141,8 +141,8 @@ def read_convolution(module: object) -> Convolution:
     """The convolution that a module computes.
 
     Raises:
-        UnsupportedError: the module is not a convolution (C2A101), is lazy (C2A103), has a dtype without a softmax
-            (C2A102) or a custom forward (C2A106).
+        UnsupportedError: the module is not a convolution (C2A101), is lazy (C2A103), has weights of an unsupported
+            dtype (C2A102) or a custom forward (C2A106).
         UsageError: its padding mode is unknown (C2A104).
     """
     kind = f"{type(module).__module__}.{type(module).__qualname__}"
@@ -194,7 +194,7 @@ def transposed_convolution(
 
 
 def per_axis(numbers: int | Sequence[int], axes: int) -> Offset:
-    """One number per axis, from one number for all axes or one for each."""
+    """One number per axis; a single number is repeated for every axis."""
     amounts = (numbers,) if isinstance(numbers, int) else tuple(int(number) for number in numbers)
     return amounts * axes if len(amounts) == 1 else amounts
 

@@ -62,7 +62,8 @@ def convolution_of_call(function: Callable[..., Any], args: Sequence[Any], kwarg
     """The convolution that a call of torch.nn.functional.conv* computes.
 
     Raises:
-        UnsupportedError: weights of a dtype without a softmax (C2A102), or of a class that computes by itself (C2A106).
+        UnsupportedError: the weights have an unsupported dtype (C2A102), or their tensor class overrides torch's
+            functions (C2A106).
     """
     name, axes = FUNCTIONS[function]
     plain = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
@@ -87,7 +88,7 @@ def convolution_of_call(function: Callable[..., Any], args: Sequence[Any], kwarg
 
 
 def geometry_of(convolution: Convolution) -> tuple[Any, ...]:
-    """The key of a call's attention layer, in plain tuples, which compilers can trace."""
+    """The geometry of a convolution in plain tuples, which compilers can trace: the key of a call's attention layer."""
     padding = convolution.padding
     amounts = (padding.before, padding.after, padding.mode, padding.spacing)
     shape = (tuple(convolution.weight.shape), convolution.groups)
@@ -97,8 +98,8 @@ def geometry_of(convolution: Convolution) -> tuple[Any, ...]:
 class CallRecorder(TorchFunctionMode):
     """Records each functional convolution of a network with the module whose forward is running.
 
-    It also records modules whose code reads the class of an attention layer. The recorder replaces the forward of each
-    module and the class of each attention layer, so the network must be a copy.
+    It also records modules whose code reads `__class__` of an attention layer. The recorder replaces the forward of
+    each module and the class of each attention layer, so the network must be a copy.
     """
 
     def __init__(self, network: nn.Module):
@@ -127,7 +128,7 @@ class CallRecorder(TorchFunctionMode):
             self.running.pop()
 
     def class_of(self, layer: nn.Module) -> type:
-        """The class of a layer; records the module whose code reads it."""
+        """The `__class__` of a layer; records the module whose code reads it."""
         frame = sys._getframe(1)
         caller = frame.f_locals.get(next(iter(frame.f_code.co_varnames), ""))  # a method's own object
         if isinstance(caller, nn.Module) and caller in self.names and caller is not layer:
@@ -166,9 +167,10 @@ class CallRecorder(TorchFunctionMode):
 
 
 def record(network: nn.Module, example: Any) -> tuple[list[FunctionalCall], dict[str, str]]:
-    """The functional convolutions in one run on `example`, and by attention layer the class whose code reads its class.
+    """The functional convolutions of one run on `example`, and which modules read `__class__` of an attention layer.
 
-    The network is a disposable copy with attention in it.
+    The dictionary maps the name of an attention layer to the class of the module that reads its `__class__`. The
+    network is a disposable copy with attention in it.
 
     Raises:
         UnsupportedError: its code reads an attribute of an attention layer that only a convolution has (C2A108).

@@ -94,7 +94,7 @@ def convert(
         example_input: arguments of a call: a tensor, positional or named arguments; or (channels, *sides), a size for
             one image of noise. A copy runs on it once without gradients, so that torch.nn.functional convolutions, also
             in layers with a custom forward, are found and converted. Without an example they stay convolutions. Lazy
-            layers of the copy draw their weights in that run, as `model` itself would next; `model` stays lazy.
+            layers of the copy draw in that run the weights that `model` would draw next; `model` stays lazy.
         alpha, encoding, d_head, stride_by, trainable, content: see `theorem.attention_for`. Centres and sharpness of a
             trainable conversion move at an alpha of about 5 to 10, and not at all from 46 on. A `d_head` replaces the
             weight by `value` and `output`, which are then not shared with another layer.

@@ -191,7 +191,8 @@ def redirect_owners(network: nn.Module, owners: Mapping[str, AttendingCalls]) ->
         parts = {CHILD: attending, "forward": AttendedForward(owner, replaced)}
         owner.add_module(CHILD, attending)
         vars(owner)["forward"] = parts["forward"]
-        if isinstance(owner, fx.GraphModule):  # its copies keep the attributes that the graph reads, and this one
+        # Copies of a GraphModule keep only the attributes that its graph reads.
+        if isinstance(owner, fx.GraphModule):
             owner.meta.setdefault("_user_preserved_attributes", {}).update(parts)
     if owners:
         leave_alone(each for each in network.modules() if isinstance(each, STOCK) and CHILD not in each._modules)

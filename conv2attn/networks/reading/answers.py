@@ -104,8 +104,8 @@ class Answers:
     def with_layout(
         self, calls: Sequence[Call], layout: Layout | None, replay: Replayed, shape: Shape
     ) -> tuple[Replayed, Layout | None]:
-        """A replay with the heads of this layout, and the layout. If the tokens determine no layout, it is that of the
-        replay or of four axes.
+        """The replay and the layout, which must agree on the heads. If the tokens determine no layout, it follows from
+        the replay, or from the convention of four axes.
 
         Args:
             shape: shape of the attention of one image.
@@ -124,8 +124,7 @@ class Answers:
             own = [] if image is None else [(image == at).nonzero().flatten() for at in range(self.count)]
             whole = bool(own) and all(len(each) == rows.numel() for each in own)
             return replay, Layout(tuple(calls), torch.stack([each[rows] for each in own])) if whole else None
-        # The replay and the places of tokens must agree on the heads. A core that runs alone may take windows for
-        # heads, which the places show to be wrong.
+        # A layer that runs alone may replay with windows in place of heads. The places of its tokens show this.
         ranks = layout.at[0].flatten().argsort().argsort().reshape(layout.at[0].shape)
         if not count or (ranks.shape == rows.shape and torch.equal(ranks.sort().values, rows.sort().values)):
             return replay, layout

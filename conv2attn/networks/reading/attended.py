@@ -29,11 +29,11 @@ class Silence:
 class Attended:
     """One attention of one call of a module: its weights, and the tensors that they were computed from.
 
-    `query`, `key` and `value` are (..., tokens, width), or None if they were not observed. `scores` are the numbers,
-    within the run, of the products of queries and keys in its scores, and whether these are transposed. `softmaxes` are
-    the numbers of the softmaxes it was computed from, `turned` those of them whose columns are queries. `maps` are the
-    shapes of all feature maps computed before it in the run. `multiplies` says whether it was observed to multiply
-    values, `columns` that it is a softmax over queries that did not. `own` is the network's attention, whatever the
+    `query`, `key` and `value` are (..., tokens, width), or None if they were not observed. `scores` maps the number,
+    within the run, of each product of queries and keys in its scores to whether the product is transposed. `softmaxes`
+    are the numbers of the softmaxes that it was computed from; `turned` says whether their columns are queries. `maps`
+    are the shapes of all feature maps computed before it in the run. `multiplies` says that it was observed to multiply
+    values, `columns` that it is a softmax over queries that was not. `own` is the network's attention, whatever the
     rule returns.
     """
 

@@ -77,7 +77,7 @@ def by_maps(perturbed: Perturbed, found: dict[Call, dict[str, Places]], rule: Si
 
 
 def in_whole(exact: Places, blurred: Places, parts: int) -> Places | None:
-    """Places on the map of the whole image, which was split into as many maps: parts cut along its axes, or heads."""
+    """Places on the map of the whole image, if it was split into several maps: parts cut along its axes, or heads."""
     count, sides = len(exact.sides), torch.tensor(exact.sides)
     if parts == 1 or blurred.centre is None or exact.centre is None:
         return exact

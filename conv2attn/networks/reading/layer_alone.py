@@ -33,9 +33,9 @@ SHARPNESS = 3.0
 LEAST_TOKENS = 8
 """Least number of outputs over which the spread is taken: layers with fewer queries run more than once."""
 Start = tuple[nn.Module, Tensor]
-"""A part of the layer, and the input of it that may hold the tokens of the keys."""
+"""A part of the layer, and the one of its inputs that may hold the tokens of the keys."""
 Written = dict[nn.Module, tuple[int, Tensor]]
-"""By part: the axis of channels of its output, and which token of it each query writes (rows, queries)."""
+"""By part: the axis of channels of its output, and the token of this output that each query writes, (rows, queries)."""
 Asking = tuple[Tensor, Tensor, Tensor]
 """Rows, queries and keys."""
 
@@ -224,7 +224,7 @@ class Layer:
     def orders(self, old: Tensor, columns: bool = False) -> dict[int, Tensor]:
         """By axis of channels of an input: the token that the value of each key depends on, (*lead, keys).
 
-        With `columns`, of each channel of the values instead.
+        With `columns`, the token that each channel of the values depends on.
         """
         one, other, attention = self.random_tokens(old), self.random_tokens(old), self.random_attention()
         base, found = self.values(attention, old, one), dict[int, Tensor]()
@@ -261,7 +261,7 @@ class Layer:
         return any(bool((columns[axis] >= 0).all() and (keys[axis] == SEVERAL).any()) for axis in columns)
 
     def why_values(self, start: Start) -> str:
-        """The premise that fails for its values as functions of an input."""
+        """Why the values of the keys are not linear maps of one token each."""
         # Tokens are identified by linear changes: if the values are not linear, several tokens seem to change one
         # value.
         if not self.linear_values(start):
@@ -270,7 +270,8 @@ class Layer:
         return MIXES_VALUES if several else NO_ORDER
 
     def readings(self, start: Start, channels: int, read: Tensor, heads: Heads, written: Written) -> Iterator[Replayed]:
-        """The readings with these heads from one input, whose tokens keys `read` (rows, keys), by output."""
+        """One reading per output, with these heads and one input; `read` (rows, keys) is the token of the input that
+        each key reads."""
         part, old = start
         if not written:
             return

@@ -16,7 +16,7 @@ FAINT = 1e-18
 
 
 def asked(count: int, changes: Callable[[Tensor], Mapping[Key, Tensor]]) -> dict[Key, Tensor]:
-    """The one of `count` parts that changes each target, NONE or SEVERAL, from two runs.
+    """For each target, the number of the only part that changes it, of `count`, or NONE or SEVERAL; from two runs.
 
     Args:
         changes: the changes (..., width) of the targets, linear in the changes of the parts.

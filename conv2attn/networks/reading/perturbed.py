@@ -76,7 +76,8 @@ class Perturbed:
         return other if other.take(inputs, start, stop) >= stop else None
 
     def take(self, inputs: Any, start: int, stop: int | None) -> int:
-        """Takes some images of these inputs, all of them if `stop` is None; the number of images of the inputs."""
+        """Takes some images of these inputs, all of them if `stop` is None; returns the number of images of the
+        inputs."""
         self.decisions: Decisions | None = None
         self.maps, self.noisy = dict[int, Tensor | None](), set[int]()
         self.images, images = 1 if stop is None else stop - start, self.images_in(inputs)

@@ -58,7 +58,7 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection, h
     batches = [inputs] if isinstance(inputs, Tensor | tuple | Mapping) else list(inputs)
     batches = [each[0] if isinstance(each, list) else each for each in batches]
     if not batches:
-        raise UsageError("C2A501", "the loader holds no batch", "Pass one that does.")
+        raise UsageError("C2A501", "the loader holds no batch", "Pass a loader with batches.")
     sizes, counts, marks = dict[str, int](), dict[str, tuple[int, ...]](), defaultdict[str, list[Tensor]](list)
     first = batches[0][:2] if holds_images(batches[0]) else batches[0]
     times = sum(map(len, batches)) / len(first) if all(map(holds_images, batches)) else float(len(batches))

@@ -133,7 +133,8 @@ def places_by(perturbed: Perturbed, rule: Silence) -> dict[Call, dict[str, Place
 
 
 def telling_axes(responses: Mapping[Key, Response], axes: Sequence[int]) -> list[int]:
-    """The axes of the input along which tokens have places; otherwise those along which channels of the values have."""
+    """The axes of the input along which tokens have places; if there are none, those along which channels of values
+    do."""
     channels, tokens = list[Response](), list[Response]()
     for (_, role), each in responses.items():
         (channels if role == "channels" else tokens).append(each)
@@ -158,9 +159,9 @@ def blocks_of(response: Response, axis: int, side: int) -> list[int]:
 
 
 def next_block(guesses: Mapping[Key, Sequence[int]], tried: Set[int], fitting: Callable[[Key], bool]) -> int:
-    """A block of a tensor whose tokens fit none of the blocks tried; 0 if there is none.
+    """The next side of blocks to test: a guess for a tensor whose tokens fit no side tested so far; 0 if there is none.
 
-    A block that fits all tokens of a tensor is accepted. Channels are tried if the tokens of values fit none.
+    Channels of values are tested only after their tokens fit no side.
     """
     for key, guess in sorted(guesses.items(), key=lambda item: item[0][1] == "channels"):
         tokens = (key[0], "value") if key[1] == "channels" else key
@@ -195,7 +196,8 @@ def placed_by(response: Response, axes: list[int], shape: tuple[int, ...]) -> Pl
 
 
 def conclude(roles: dict[str, Places]) -> None:
-    """Gives no place to tokens that do not depend on the input if others have one, nor to channel attention."""
+    """Concludes from all roles: tokens that do not depend on the input are no pixels, and channel attention has no
+    places."""
     channels = roles.pop("channels", None)
     placed = [each for each in roles.values() if not each.why]
     for role, each in roles.items():

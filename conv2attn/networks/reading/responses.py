@@ -47,14 +47,14 @@ WIDE = 0.1
 
 
 def numbered(change: Tensor, ramped: Tensor, count: int, near: float = OFF) -> Tensor:
-    """The number of the only part, of `count` in 0..1, on which each target (..., width) depends, or SEVERAL.
+    """For each target (..., width), the number of the only part, of `count`, on which it depends, or SEVERAL.
 
-    In one run all parts change; in another, each changes by its number times as much. With d and d' the changes of a
-    target, its part has the number `c = <d', d> / |d|^2`, and it is the only one if `d' - c d` is zero.
+    In one run all parts change; in another, part i of n changes (i + 1/2) / n times as much. With d and d' the changes
+    of a target, its part has the factor `c = <d', d> / |d|^2`, and it is the only one if `d' - c d` is zero.
     """
     squares = change.pow(2).sum(-1).clamp_min(1e-300)
     centre = (ramped * change).sum(-1) / squares
-    # If only one part changes a target, the second change is the part's number times the first, and the difference
+    # If only one part changes a target, the second change is the part's factor times the first, and the difference
     # vanishes.
     spread = (ramped - centre[..., None] * change).pow(2).sum(-1).div(squares).sqrt()
     at = centre * count - 0.5
@@ -94,7 +94,7 @@ class Response:
         parts = change.unflatten(-1, (images, -1)).pow(2).sum(-1) > SILENT * largest
         at_times = bool((parts.any(-1) & ~parts.all(-1)).any())
         response, squares = Response(squares > SILENT * largest, at_times), squares.clamp_min(1e-300)
-        # A spread along one direction is visible only across the response: (w - 1) / w of it in w channels.
+        # The component of the spread along the response itself is invisible: w channels show (w - 1) / w of it.
         width = change.shape[-1]
         shown = max(width - 1, 1) / width
         for axis, each in ramped.items():
@@ -117,15 +117,17 @@ class Response:
     def is_of_cells(self, axis: int, side: int) -> bool:
         """Whether each live token depends on one cell along an axis, as far as nonlinear responses show it.
 
-        Nonlinear responses are inexact, and fit coarser blocks only; but a token of one cell spreads over no block, and
-        its centre is near that of a cell. Queries with a single direction have no spread, and arbitrary centres.
+        A nonlinear response is inexact, so a token of one cell may fit coarser blocks only. Its spread is then still
+        small beside a block, and its centre is near that of a cell. Queries whose responses have one common direction
+        have no spread, and arbitrary centres.
         """
         spread, centre = (side * each[axis][self.live] for each in (self.spreads, self.centres))
         off = (centre - 0.5 - (centre - 0.5).round()).abs()
         return bool(spread.numel()) and float(spread.median()) < WIDE and float(off.max()) < NEAR_CELL
 
     def fitting(self, axis: int) -> tuple[int, Tensor] | None:
-        """The number of the smallest blocks of which each live token has one, and these blocks; None without any."""
+        """For the smallest blocks that fit every live token: their number, and the block of each token; None if none
+        fit."""
         blocks = self.blocks.get(axis)
         return blocks[min(blocks)] if blocks else None
 
@@ -224,10 +226,7 @@ class Runs:
         return [self.stored.get(f"{number}", key) for number in numbers]
 
     def tokens(self, *numbers: int) -> Iterator[tuple[Key, list[Tensor]]]:
-        """The queries, keys and values that the runs with these numbers stored.
-
-        Values occur a second time, with their channels as tokens.
-        """
+        """The queries, keys and values that the runs stored; values occur again with their channels as tokens."""
         for call, role in self.keys:
             if role == WEIGHTS:
                 continue

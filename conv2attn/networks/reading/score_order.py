@@ -1,13 +1,15 @@
 """Checks, by changes of the scores, that each attention row belongs to its own query and each column to its own key.
 
-With attention silenced, small noise is added to the products of queries and keys. Let u be the noise times the slopes
-of the scores, and c its mean: the weights of a row change by a (u - c). The same noise times a number g of each query
-must change each row g times as much, whatever is between scores and weights. Noise times a number f of each key must
-change them by a (f u - d): two numbers per row, c and d, must explain all of its keys.
+With attention silenced, small noise is added to the products of queries and keys. Let u be the change of the scores. To
+first order, a softmax with weights a changes a row by a (u - c), where c is the mean of u weighted by a. If the noise
+is multiplied by a number g per query, each row must change g times as much, whatever is computed between scores and
+weights. If it is multiplied by a number f per key, a row must change by a (f u - d): two numbers per row, c and d, must
+explain all of its keys.
 
-If they do not (heads are mixed, for example), or if rows have weight at two keys only, which c and d explain in any
-order, the test is split in two: the inputs of each softmax must respond to noise on the products, and attention to
-noise on its softmaxes. A linear step responds in proportion, and identifies each key by itself.
+The test is split in two if c and d do not explain a row (its heads are mixed, for example), or if its rows have weight
+at two keys only, since two numbers explain two keys in any order. The inputs of each softmax must then respond to noise
+on the products, and attention must respond to noise on its softmaxes. Both halves are linear, so each key responds in
+proportion to its own noise, and is identified by itself.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,7 +50,7 @@ NO_VALUES = (
 )
 
 Numbers = Mapping[int, bool]
-"""The numbers, within a run, of products or softmaxes, and whether their columns are queries."""
+"""By the number of a product or softmax within a run: whether its columns are queries."""
 Change = Callable[[Tensor], Tensor]
 """The change added to scores or weights (..., queries, keys)."""
 Use = Callable[[Attended, Running], None]
@@ -98,8 +100,9 @@ def order_of(alone: Perturbed) -> Order:
     # The whole path from products to weights is tested first: most layers pass, and it includes every step in between.
     known = [call for call in of_scores if call not in reasons]
     doubtful = either_way(lambda scores: out_of_order(alone, scores, rows=rows), known)
-    # Mixed heads respond over the whole path by sums over heads, each with a c of its own, which no two numbers
-    # explain. If layers mix the heads, each half is linear, and each column responds by exactly its own factor.
+    # Where linear layers mix the heads, the response of the whole path is a sum over heads, each with its own c and d,
+    # which two numbers per row cannot explain. Each half of the path is linear, so each column responds by exactly its
+    # own factor.
     halves = {call: of_softmaxes[call] for call in doubtful if of_softmaxes[call]}
 
     def in_front(scores: Mapping[Call, Numbers]) -> dict[Call, str]:
@@ -109,7 +112,8 @@ def order_of(alone: Perturbed) -> Order:
     behind = out_of_order(alone, of_scores, {call: each for call, each in halves.items() if call not in front})
     for call in halves:
         doubtful[call] = front.get(call) or behind.get(call, "")
-    # If weights are sparse by hand, equal scores give weight to more keys.
+    # Sparse attention may leave weight on two keys only. With noise in place of the products, all scores are nearly
+    # equal, so more keys have weight.
     few = {call: of_scores[call] for call, why in doubtful.items() if why == FEW_KEYS and call not in halves}
     doubtful |= dict.fromkeys(few, "") | out_of_order(alone, few, even=True)
     silent = unseen | {call for call, why in doubtful.items() if why == NO_ANSWER}
@@ -134,9 +138,10 @@ def out_of_order(
 
     Args:
         scores: by call its products of queries and keys, to which noise is added.
-        softmaxes: of the calls tested by halves. In the `front` half, the inputs of the softmaxes must respond to noise
-            on the products; in the other half, attention must respond to noise on the softmaxes.
-        even: whether noise replaces the products.
+        softmaxes: by call its softmaxes; if passed, these calls alone are tested, by halves. In the `front` half, the
+            inputs of the softmaxes must respond to noise on the products; in the other half, attention must respond to
+            noise on the softmaxes.
+        even: whether noise replaces the products, which makes the scores nearly equal.
         rows: receives the queries of rows in another order.
     """
     reasons, calls = dict[Call, str](), scores if softmaxes is None else softmaxes
@@ -200,7 +205,8 @@ def moved(weights: Tensor, turned: bool, change: Change, alone: bool = False) ->
 
 
 def why_not(answer: Callable[[str], Tensor]) -> tuple[str, Tensor | None]:
-    """The reason why responses do not fit rows of queries and columns of keys; the order of queries, if another."""
+    """The reason why rows are not queries, or columns not keys; empty if they are. And the queries of reordered
+    rows."""
     own, moved, by_query = answer("own"), answer("moved"), answer("by query")
     factors, rows = numbers(own.shape[-2], 5)[:, None], None
     if not largest_change(own, moved) > SMALL**2:
@@ -283,14 +289,16 @@ def why_columns(own: Tensor, moved: Tensor, by_key: Tensor, shares: bool = True)
         slopes = rows if shares else torch.ones_like(rows)
         enough = live.sum(-1) > 2
         some, told = some | live.any(0), told | live[enough].any(0)
-        # The changes, divided by the weights, leave `c f - d` in each row: a line in f.
+        # Divided by the slopes, the second change minus f times the first is `c f - d`: a line in f, fitted in each
+        # row.
         shown = torch.where(live, (other - rows - factors * (one - rows)) / slopes, 0)[enough]
         weights = live[enough].double()
         count = weights.sum(-1, keepdim=True)
         away = (factors - (weights @ factors)[:, None] / count) * weights
         shift = (shown - shown.sum(-1, keepdim=True) / count) * weights
         slope = (shift * away).sum(-1, keepdim=True) / away.pow(2).sum(-1, keepdim=True)
-        # If a row is nearly even, c and d are means of much noise, hence near 0, and their squares are tested.
+        # In a nearly even row, c and d average the noise of many keys and are near 0. The residual is then of second
+        # order, so the tolerance includes the squared changes.
         changes = (torch.where(live, (each - rows) / slopes, 0)[enough].abs().amax(-1) for each in (one, other))
         most = OFF * shown.abs().amax(-1) + sum(each**2 for each in changes)
         if bool(((shift - slope * away).abs().amax(-1) > most).any()):

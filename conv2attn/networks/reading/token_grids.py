@@ -124,7 +124,7 @@ def in_halos(queries: Located, keys: Located, at: Tensor) -> Placed | str:
     stand = np.ravel_multi_index([each * stride + before for each, stride, before in on_axes], keys.sides)
     if not all(set(own) <= set(around) for own, around in zip(stand, at_keys, strict=True)):
         return APART
-    # If keys are in no order, sites on a line of them only give the number of queries.
+    # Keys without an order are counted as a line. Its sites only give the number of queries.
     line = (), Sites((1,), (0,), (at_keys.shape[-1] - at_queries.shape[-1],))
     sides, sites = in_box(stand, at_keys, keys.sides) or line
     return Placed(Tokens(sides, 0, Windows(at_queries, grid, at_keys), sites))
@@ -162,7 +162,7 @@ def images_as_windows(queries: Located, keys: Located, at: Tensor) -> Placed | s
     at_queries, at_keys = (each.cells[at[:, 0].flatten()].numpy() for each in (queries, keys))
     if queries.sides != keys.sides or not np.array_equal(at_queries, at_keys):
         return PLACES_DIFFER
-    # Tokens keep the order of the run, recorded by their places: no box of them has one order in all images.
+    # Tokens keep the order of the run, which their places record, since no box has the same order in all images.
     grid = AttentionGrid(keys.sides, Sites.everywhere(len(keys.sides)))
     return Placed(Tokens((), 0, Windows(at_keys, grid)), by_image=True)
 

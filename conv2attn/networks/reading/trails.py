@@ -166,9 +166,9 @@ def of_einsum(first: str, second: str, output: str, one: Tensor, other: Tensor) 
     def size(letters: list[str]) -> int:
         return torch.Size(sizes[letter] for letter in letters).numel()
 
-    # Heads of queries that share their keys are among the rows: one of these axes has as many tokens as there are keys,
-    # but not all of them together, as rows and columns of pixels have. Keys are the columns of scores, and the common
-    # axis of attention and values.
+    # In grouped-query attention, the query heads that share keys are among the rows. Then one axis of the rows alone
+    # has as many tokens as there are keys; if the rows are rows and columns of pixels, only all axes together have as
+    # many. Keys are the columns of scores, and the common axis of attention and values.
     ends = {size(end) for end in (columns, common)}
     queries = [letter for letter in rows if sizes[letter] in ends]
     heads = [letter for letter in rows if letter not in queries]

@@ -1,8 +1,8 @@
 """Observes every attention in a run of a network, with its queries, keys and values, and replaces it on request.
 
 Attention is the operand that multiplies the values. The result of a softmax carries a trail, and so does everything
-computed from it: views, masks, top-k, mixed heads. The product of such a tensor with one not computed from it is the
-product with the values, so neither modules nor shapes decide.
+computed from it: views, masks, top-k, mixed heads. Where such a tensor is multiplied by a tensor that was not computed
+from it, the latter is taken as the values. Neither modules nor shapes decide.
 """
 
 import inspect
@@ -42,7 +42,7 @@ REDUCTIONS = {"sum", "mean", "max", "amax", "min", "amin", "prod", "norm", "std"
 WRITERS = {"scatter", "scatter_", "scatter_add", "scatter_add_", "__setitem__", "index_put_", "index_copy_"}
 """Functions that write their arguments into a larger tensor."""
 GROWTH = 2.5
-"""A result larger than this many times its arguments is no attention any more, but weights times channels.
+"""A result larger than this many times its arguments is not attention any more, but weights times channels.
 """
 Marked = Callable[[int, Tensor], Tensor]
 """Replaces a product of a run, given its number in the run and the product."""

@@ -186,7 +186,8 @@ def check_grid_tokens(trial: Trial, tokens: Tensor, count: int) -> None:
     Raises:
         UnsupportedError: a token does not (C2A604).
     """
-    generator = torch.Generator().manual_seed(1)  # another than in `start_inputs`
+    # The seed differs from that of `start_inputs`.
+    generator = torch.Generator().manual_seed(1)
 
     def with_noise(tensor: Tensor) -> Tensor:
         noise = torch.randn(tensor.shape, generator=generator, device="cpu")

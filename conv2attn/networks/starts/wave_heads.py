@@ -27,7 +27,7 @@ def wave_count(shifts: Shifts, width: int) -> int:
     """The number of waves per axis: as many as the narrowest heads can read in tokens of this width.
 
     Raises:
-        UnsupportedError: heads are too narrow, or tokens (C2A604).
+        UnsupportedError: heads or tokens are too narrow (C2A604).
     """
     axes, narrowest = len(shifts.sides), min(shifts.trial.layers.values(), key=lambda layer: layer.width)
     if narrowest.width < 2 * axes:
@@ -94,7 +94,7 @@ def start_on_waves(shifts: Shifts, waves: Tensor, count: int, content: bool, bli
         blind: values do not read the waves.
     Raises:
         UnsupportedError: a layer's position channels are not scaled waves, a head attends elsewhere than its queries
-            and keys imply, or values to be made blind are not a linear layer (C2A604).
+            and keys imply, or the values are not a linear layer, which `blind` needs (C2A604).
     """
     scales = dict[str, Tensor]()  # factors on the waves of each token, (images, tokens), relative to their mean
     channels = waves.shape[1]

@@ -51,7 +51,8 @@ class ReplacedTogether(Part, frozen=True):
     """The effect of replacing several heads at once, of uniform attention in their place, and of random heads.
 
     `random` is the mean over draws of the same number of heads, out of all that can be replaced, under the same
-    replacement; its errors are those over the draws. None if all of these heads are replaced.
+    replacement; its errors are standard errors over the draws. It is None if every head that can be replaced is
+    replaced.
     """
 
     by: ReplacedBy

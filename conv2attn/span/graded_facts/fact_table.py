@@ -71,7 +71,7 @@ FACTS: tuple[Fact, ...] = (
         "argmax",
         "most frequent argmax",
         "share",
-        "how often a query's largest weight is at the displacement where that is most often so",
+        "the share of queries whose largest weight is at one displacement, the most frequent one",
         "Voita et al. 2019, Sec. 4.1, where 90 % make a positional head",
         rule=lambda head: float(head.sums.argmax[head.head].max() / head.count),
         columns="head",
@@ -156,7 +156,8 @@ FACTS: tuple[Fact, ...] = (
         "sink",
         "most read key",
         "share",
-        "the largest share that one key has of the queries that may read it, at least half as many as read any key",
+        "the largest mean attention to one key over the queries that may read it; a key counts as readable by at least "
+        "half as many queries as the key that most may read",
         "Xiao et al. 2024",
         rule=SummedHead.sink,
         columns="both",
@@ -312,11 +313,11 @@ FACTS: tuple[Fact, ...] = (
     Fact(
         "chance",
         "chance",
-        "the same of uniform attention",
+        "conv 3 of uniform attention",
         "share",
-        "conv 3 where every head attends alike to each key that a query may read: sum_d pairs(d)^2 / queries(d) over "
-        "sum_q keys(q), where pairs(d) of queries(d) may read the key at d. R2 3x3 is then the mean of these terms "
-        "over the shifts, and rel has no value; none where queries may read different numbers of keys",
+        "conv 3 of heads that attend uniformly to the keys that a query may read: sum_d pairs(d)^2 / queries(d) over "
+        "sum_q keys(q), where d is on the grid for queries(d), of which pairs(d) may read that key. R2 3x3 is then the "
+        "mean of these terms over the shifts, and rel has no value; none if queries may read different numbers of keys",
         layer_rule=lambda layer: getattr(layer.convolution(3), "chance", None),
         columns="layer",
         leaves=4,
@@ -357,8 +358,8 @@ FACTS: tuple[Fact, ...] = (
         "|layer - conv|",
         "layer less a 3x3 convolution",
         "share",
-        "max_q sum_k |L_qk - C_qk| with Frobenius norms of a key's matrix, as a share of the same of the layer: so far "
-        "apart are outputs at most where no token is longer than 1; with -v",
+        "max_q sum_k |L_qk - C_qk| with Frobenius norms of a key's matrix, as a share of max_q sum_k |L_qk|; it bounds "
+        "the distance of the outputs if no token is longer than 1; with -v",
         layer_rule=difference_from_convolution,
     ),
 )

@@ -19,8 +19,8 @@ LABELLED = ("loss", "accuracy")
 EFFECTS_SPARE = ("by", "lost")
 MOST_SHOWN = 5  # heads on the first screen: those that change the output most
 LEGEND = (
-    "change: mean of |y' - y| / |y| over the half of the images that did not measure the replacement, y the output of "
-    "the network; uniform: the same with uniform attention in place of the head; lost: the same with its mean over "
+    "change: mean of |y' - y| / |y|, y the output of the network, over images that did not measure the replacement; "
+    "uniform: change by uniform attention in place of the head; lost: change by its mean over "
     "images, as a share of uniform"
 )
 LABELLED_LEGEND = "loss, accuracy: increase of the cross entropy, and of the share of images classified right"
@@ -47,7 +47,7 @@ def effect_parts(report: HeadsReport, verbose: bool = False) -> list[DocumentPar
     if not lines:
         return []
     table = Table(EFFECTS + LABELLED, tuple(lines), EFFECTS_SPARE)
-    rest = [f"{counted(more, 'more head')}, which change it no more than these (-v)"] if more else []
+    rest = [f"{counted(more, 'more head')} with smaller changes (-v shows them)"] if more else []
     legend = (*rest, LEGEND, LABELLED_LEGEND) if labelled else (*rest, LEGEND)
     return [table if labelled else table.without({*LABELLED}), Notes(legend)]
 

@@ -58,7 +58,7 @@ class ForcedRuns:
     """A network on two sets of images: `measured` gives mean attention, `compared` the effect of forcing maps.
 
     Raises:
-        UsageError: an output is zero, is not finite, or holds no tensor with one row per image, or the labels are no
+        UsageError: an output is zero, is not finite, or holds no tensor with one row per image, or the labels are not
             classes of the output (C2A006).
     """
 
@@ -74,12 +74,13 @@ class ForcedRuns:
             largest = max(largest, own.numel() * own.element_size())
             return own
 
-        # Two images first: how often each layer attends, and how large its attention is, decide how many fit at once.
+        # Two images run first. They show how often each layer attends, and how large its attention is, hence how many
+        # images fit into memory at once.
         self.run(measured[:2], look)
         self.at_once = max(2, 2 * AT_ONCE // largest)
         self.plain = self.outputs({})
         if not bool((self.plain.flatten(1).norm(dim=-1) > 0).all()) or not bool(self.plain.isfinite().all()):
-            raise UsageError("C2A006", "an output is zero or not finite, so no change is a share of it", "Pass others.")
+            raise UsageError("C2A006", "an output is zero or not finite: it has no relative change", "Pass others.")
         if labels is not None:
             classes = self.plain.shape[1] if self.plain.ndim == 2 else 0
             if not classes or not bool(((labels >= 0) & (labels < classes)).all()):
@@ -148,8 +149,8 @@ class ForcedRuns:
             tree_map_only(Tensor, tensors.append, self.run(images, partial(rule, count=len(images))))
             fitting = [each for each in tensors if each.ndim and len(each) == len(images)]
             if not fitting or not fitting[0].is_floating_point():
-                reason = "the output has no tensor of one row for each image"
-                raise UsageError("C2A006", reason, "Pass a network with one.")
+                reason = "no output tensor has one row for each image"
+                raise UsageError("C2A006", reason, "Pass a network that returns one.")
             rows.append(fitting[0].cpu().double())
         whole = torch.cat(rows)
         return whole if whole.ndim > 1 else whole[:, None]

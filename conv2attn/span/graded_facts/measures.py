@@ -89,7 +89,7 @@ def shares(sums: Sums, by_position: bool) -> Estimate:
         along, total = (sums.deviation * against).sum(tuple(a + 1 for a in axes)), (every * against).sum(axes)
     elif not by_position:
         assert sums.scatter is not None
-        # (sum D)^2 less the sum of D^2 is the sum over different queries, of which a displacement has pairs - 1 each.
+        # (sum D)^2 less the sum of D^2 is the sum over pairs of different queries: pairs (pairs - 1) at a displacement.
         several = sums.pairs > 1
         parts = np.divide(sums.deviation[0] ** 2 - sums.scatter, sums.pairs - 1, where=several, out=0 * sums.scatter)
         same_image = parts.sum(axes)[None]
@@ -111,7 +111,7 @@ def shares(sums: Sums, by_position: bool) -> Estimate:
 def spanned(sums: Sums, kernels: Sequence[tuple[Offset, ...]]) -> Estimate:
     """R^2 of the heads' span for each offset of some kernels: 1 - |shift - span|^2 / |shift|^2.
 
-    It comes from the triangular factor of the heads: of nearly dependent heads, directions above rounding count alone.
+    It comes from the triangular factor of the heads: for nearly dependent heads, only directions above rounding count.
     """
     mass, count = sums.at(tuple(offset for each in kernels for offset in each))
 

@@ -75,7 +75,7 @@ def heads(
             count together.
         grid: sides of the tokens after the leading ones. By default the run of the network says it, or it is inferred:
             a square, or the grid of another layer divided by one ratio along each axis.
-        extra_tokens: number of leading tokens that are no pixels, for all layers or by name; by default as in the run.
+        extra_tokens: number of leading tokens that are not pixels, for all layers or by name; by default as in the run.
         replace: measure the effect of each head on half of the images by replacing its attention with its mean
             ("mean"), its mean by displacement ("position"), the nearest shift ("shift") or uniform attention
             ("uniform"). This takes two or three runs of the network per head.
@@ -88,8 +88,8 @@ def heads(
         progress: called before each layer with its number from 1, the number of layers, and its name.
     Raises:
         UsageError: it is not attention (C2A502), no layer attends (C2A501) or has such a name (C2A008), or it has no
-            grid (C2A503); heads are to be replaced without a network or with fewer than four images, or labels are no
-            classes of the output (C2A006); heads or labels came without `replace` (C2A004).
+            grid (C2A503); heads are to be replaced without a network or with fewer than four images, or labels are not
+            classes of the output (C2A006); heads or labels are passed without `replace` (C2A004).
     Examples:
         >>> import conv2attn, torch
         >>> layer = conv2attn.convert(torch.nn.Conv2d(3, 4, 3, padding=1))
@@ -138,7 +138,7 @@ def facts_of(rows: AttentionRows, windows: Windows | None, weights: tuple[Tensor
     parts = sums_of(rows, windows)
     total = reduce(Sums.__add__, parts)
     estimates = estimated(parts, lambda sums: shares(sums, rows.by_position))
-    # The peak is that of all images, also in the replicates: their error is that of the attention at one displacement.
+    # The replicates use the peak of all images: the error is that of the attention at one fixed displacement.
     peaks = total.mass.sum(0).reshape(rows.heads, -1).argmax(-1)
     masses = estimated(parts, lambda sums: mass_at(sums, peaks))
     named = {"relative": estimates[:, 0], "absolute": estimates[:, 1], "content": estimates[:, 2]}
@@ -166,7 +166,7 @@ def facts_of(rows: AttentionRows, windows: Windows | None, weights: tuple[Tensor
 
 
 def mass_at(sums: Sums, places: Array) -> Estimate:
-    """The mean attention of each head to one displacement of its own, over queries and images."""
+    """The mean attention of each head at its own displacement, over queries and images."""
     mass = sums.mass.reshape(*sums.mass.shape[:2], -1)[:, np.arange(len(places)), places]
     return lambda left_out: mean_of(mass, left_out) / sums.queries
 

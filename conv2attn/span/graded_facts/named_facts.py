@@ -60,8 +60,8 @@ class SummedHead:
 
     def sink(self) -> float:
         """The largest share that one key has of the queries that may read it; see its line of `FACTS`."""
-        # A key that few queries may read may get all of these few, and would be a sink by its mask alone. It counts as
-        # read by at least half as many queries as the key with the most readers.
+        # A key that only few queries may read would be a sink by its mask alone. It counts as readable by at least half
+        # as many queries as the key with the most readers.
         readers = np.maximum(self.sums.readers, self.sums.readers.max() / 2)
         return float((self.sums.columns[self.head] / readers).max())
 
@@ -97,7 +97,8 @@ class Fact:
         unit: in which it is written.
         meaning, source: its formula, and who defined it.
         rule: computes it from the sums of a head; None where it follows from other numbers.
-        estimate: computes it for all heads of a layer at once, without an image: its field in `Errors` is its error.
+        estimate: computes it for all heads of a layer at once, also with one image left out; `Errors` has its error
+            under the same name.
         layer_rule: computes it from the facts of a layer; the mean over the heads where there is none.
         columns: which lines of the report have it.
         leaves: on a narrow terminal, columns with smaller numbers are dropped first; None is never dropped.

@@ -28,7 +28,8 @@ from conv2attn.span.least_squares import NEGLIGIBLE, triangular
 from conv2attn.theory.basis import Offset
 
 DENSE = 2**29
-"""Entries of attention beyond which heads with rows as outer products over the axes have no difference computed."""
+"""Rows that are outer products over the axes are expanded for the difference only up to this many entries of
+attention."""
 
 
 def root_of(columns: Array) -> Array:
@@ -40,15 +41,16 @@ def root_of(columns: Array) -> Array:
 
 def share_explained(sums: Sums, root: Array, size: int) -> Estimate:
     """The share of a layer's map that the nearest convolution explains; `root` is R of the QR of the head matrices."""
-    # A layer is L = sum_h A_h M_h^T, and M_h = Q R_h with orthonormal columns of Q. A sum of the M_h has the norm of
-    # the same sum of columns of R: heads whose matrices cancel are as small as their sum, and no squares are
-    # subtracted.
+    # A layer is L = sum_h A_h M_h^T, and M_h = Q R_h with orthonormal columns of Q. Since Q keeps norms, a combination
+    # of the M_h has the norm of the same combination of the R_h. Nothing is lost where heads cancel, since no large
+    # squares are subtracted.
     mass, count = sums.at(kernel(size, 1, sums.pairs.ndim))
     turned = root @ mass * np.divide(1.0, np.sqrt(count), out=np.zeros_like(count), where=count > 0)
     same_image, every = (turned**2).sum((1, 2)), turned.sum(0)
     along, total = (turned * every).sum((1, 2)), (every**2).sum()
-    # |L|^2 = |R_A R_M^T|^2 with the triangular factors of the attention and of the matrices. `scales` is the sum of the
-    # heads' own squares: a layer below the rounding of that is 0, and has nothing to explain.
+    # |L|^2 = |R_A R_M^T|^2 with the triangular factors of the attention and of the matrices. `scales` is the sum of
+    # |A_h M_h^T|^2 over single heads. A layer that is small beside the rounding of this sum counts as 0, and its share
+    # as 1.
     wholes = ((sums.factor @ root.T) ** 2).sum((1, 2))
     scales = ((sums.factor**2).sum(1) * (root**2).sum(0)).sum(1)
 
@@ -67,8 +69,8 @@ def nearest_convolutions(
     windows: Windows | None = None,
 ) -> tuple[ConvolutionFact, ...]:
     """The nearest convolution of each size, with its difference from the layer, from another pass over attention."""
-    # Shifts by different offsets share no entry, so that the least-squares tap is a mean over the queries that have its
-    # offset, and a larger kernel has the taps of a smaller one and more.
+    # Shifts by different offsets share no entry of the map. The least-squares tap is therefore the mean over all
+    # queries whose target is on the grid, and does not depend on the other taps of the kernel.
     grid = rows.grid if windows is None else windows.grid
     fitting = [size for size in KERNELS if all(size <= 2 * side - 1 for side in grid.keys)]
     root = root_of(matrices.reshape(rows.heads, -1).T)
@@ -97,8 +99,8 @@ def norms_left(
 ) -> tuple[float | None, list[float | None]]:
     """`max_q sum_k |L_qk|` of the layer, and of its difference from each convolution, rounded up.
 
-    The taps are combinations of the heads' matrices, whose triangular factor `root` gives every norm. All are None for
-    heads with more than `DENSE` entries whose rows are outer products over the axes, unless they are one-hot.
+    The taps are combinations of the heads' matrices, whose triangular factor `root` gives every norm. All are None if
+    the rows are outer products over the axes with more than `DENSE` entries, unless they are one-hot.
     """
     largest, left = 0.0, [0.0] * len(fields)
     if rows.hot is not None and windows is None:
@@ -113,17 +115,17 @@ def norms_left(
         lengths = np.sqrt(np.einsum("gqk,gqk->qk", turned, turned))
         largest = float(lengths.sum(1).max(initial=largest))
         for at, ((_, weights), (places, beyond)) in enumerate(zip(fields, placed, strict=True)):
-            # Taps change few keys: the lengths of all others stay. A tap beyond these keys is left as a whole.
+            # A tap changes one key per query; the lengths at all other keys stay.
             rest, outside = lengths.copy(), np.zeros(len(lengths))
             taps = root @ weights
             for tap, place in enumerate(places):
                 here = np.flatnonzero(place >= 0)
                 moved = turned[:, here, place[here]] - taps[:, tap, None]
                 rest[here, place[here]] = np.sqrt((moved**2).sum(0))
-                # A tap that reads a key beyond the window has no attention beside it: all of it is left.
+                # If a tap's key is outside the window, the layer is 0 there, and the whole tap remains as a difference.
                 outside += beyond[tap] * np.sqrt((taps[:, tap] ** 2).sum())
             left[at] = float((rest.sum(1) + outside).max(initial=left[at]))
-    # Where heads cancel, the rounding of R is a share of the summands and not of the sum.
+    # Where heads cancel, the rounding error of R is relative to the summands and not to the sum, so it is added.
     rounding, cancelled = 1 + 1e-10, NEGLIGIBLE * float(np.linalg.norm(root, axis=0).sum())
     return largest * rounding + cancelled, [each * rounding + cancelled for each in left]
 
@@ -153,7 +155,7 @@ def read_pieces(rows: AttentionRows, windows: Windows | None, fields: Sequence[t
 
 
 def hot_pieces(rows: AttentionRows, fields: Sequence[tuple[tuple[Offset, ...], Any]]) -> Any:
-    """One-hot attention in the form of `read_pieces`, with each pattern of keys that are read or tapped only once."""
+    """One-hot attention in the form of `read_pieces`; each pattern of read and tapped keys appears once."""
     # The maximum over queries is that over patterns, since queries of one pattern have the same lengths. Keys that are
     # neither read nor tapped have length 0.
     together = tuple(dict.fromkeys(offset for offsets, _ in fields for offset in offsets))

@@ -29,8 +29,8 @@ def of_patterns(measure: Callable[[Array], Array]) -> Callable[[Sums], Estimate]
     """
 
     def statistic(sums: Sums) -> Estimate:
-        # An image stays in its group when another one is left out: were the groups dealt anew, the replicates would
-        # differ by the grouping too, and the error would count that.
+        # An image stays in its group when another one is left out. If the groups were dealt anew, the replicates would
+        # differ by the grouping too, which would enlarge the error.
         group = np.arange(sums.images) % GROUPS
         sizes = np.bincount(group)
         by_group = np.stack([sums.mass[group == number].sum(0) for number in range(len(sizes))])
@@ -45,8 +45,8 @@ def of_patterns(measure: Callable[[Array], Array]) -> Callable[[Sums], Estimate]
             # The bias is estimated from what changes without a group. With one group there is nothing to compare.
             if len(masses) == 1:
                 return plain
-            # A sum of minima of noisy means is too small, and a ratio of variances too far from 1. Without a group the
-            # bias is larger, and from the difference it follows how large it is.
+            # A sum of minima of noisy means is too small, and a ratio of variances too far from 1. The bias is larger
+            # without a group, and the difference shows its size.
             rest = [measure(pattern_of(np.delete(masses, at, 0).sum(0))) for at in range(len(masses))]
             weights = 1 - counts[counts > 0] / total
             return np.asarray(plain + np.tensordot(weights, plain - np.array(rest), 1))

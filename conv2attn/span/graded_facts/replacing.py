@@ -43,8 +43,8 @@ class Replacing:
         only: heads to replace, by layer; every head by default. Heads named here are also replaced all at once.
         labels: the class of each image.
     Raises:
-        UsageError: there is no network, there are fewer than four images, the inputs are no tensor, the replacement is
-            unknown, the output has no tensor with one row per image, or the labels are no classes of it (C2A006).
+        UsageError: there is no network, there are fewer than four images, the inputs are not a tensor, the replacement
+            is unknown, the output has no tensor with one row per image, or the labels are not classes of it (C2A006).
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Replacing:
 
     def maps(self, heads: Sequence[tuple[str, int]], by: ReplacedBy) -> Maps:
         """The maps of some heads, by layer."""
-        # Measured again for these heads alone: the mean attention of every layer at once may not fit.
+        # The means are measured again for these heads alone, since those of all layers may not fit into memory at once.
         wanted: dict[str, list[int]] = {}
         for layer, head in heads:
             wanted.setdefault(layer, []).append(head)
@@ -189,7 +189,7 @@ def batches_of(network: nn.Module, inputs: Any) -> list[Tensor]:
     """The batches of images of a tensor or a loader, each drawn once.
 
     Raises:
-        UsageError: a batch is no tensor (C2A006).
+        UsageError: a batch is not a tensor (C2A006).
     """
     batches = as_inputs(network, inputs)
     arguments = isinstance(batches, tuple | Mapping)
@@ -217,7 +217,7 @@ def checked_labels(labels: Tensor | Sequence[int] | None, count: int) -> Tensor 
 
 
 def with_lost(facts: HeadFacts, lost: float | None) -> tuple[Any, float]:
-    """The kind and margin of a head whose number `lost` is this."""
+    """The kind and margin of a head, given its number `lost`."""
     if facts.kind == "one query":
         return facts.kind, facts.margin
     return kind_of(lambda name: lost if name == "lost" else getattr(facts, name), 2)

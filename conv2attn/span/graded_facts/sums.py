@@ -38,7 +38,7 @@ class Sums:
         pairs: number of (query, key) pairs at each displacement whose query may attend to the key, in one image.
         having: number of queries for which each displacement is on the grid, in one image.
         scatter: of one image, the sums of D^2 by displacement.
-        factor: R of the QR of the rows of A, a column a head.
+        factor: R of the QR of the rows of A, with one column per head.
         entropy, largest, distance, extra: sums over queries; `HeadFacts` has the means.
         argmax: over all images, number of queries whose largest weight is at each displacement.
         columns, readers: over all images, attention to each key, and number of queries that may attend to it.
@@ -135,7 +135,7 @@ def list_of_pieces(rows: AttentionRows, windows: Windows | None) -> list[tuple[W
 
 
 def coordinates(grid: Grid, queries: Whole) -> list[Whole]:
-    """The key coordinates at which queries stand, axis by axis."""
+    """The key coordinates of some queries, axis by axis."""
     places = np.unravel_index(queries, grid.queries)
     return [grid.site(axis).cpu().numpy()[along] for axis, along in enumerate(places)]
 
@@ -159,7 +159,7 @@ def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: 
         # One number for each displacement, so that sums over pairs that share it are one `bincount`.
         place = place * shape[axis] + moved + grid.keys[axis] - 1
         away = away + moved**2
-    # Zeros of a one-hot or positional head are its attention, and no mask of the network's.
+    # Zeros of a one-hot or positional head are attention, not a mask of the network.
     unmasked = rows.one_hot or rows.by_position or bool(pixels.min() > ALLOWED)
     allowed = np.ones(place.shape, bool) if unmasked else pixels.max((0, 1)) > ALLOWED
     width = np.maximum(allowed.sum(-1), 1)

@@ -55,7 +55,7 @@ def test_without_a_saved_input_a_refutation_repeats_itself_and_where_nothing_is_
     repeated = "to repeat it: conv2attn verify net.pt wrong.pt --input-size 3x12x10"
     assert repeated in call("verify", "net.pt", "wrong.pt", *SIZE).stdout
     result = call("verify", "net.pt", "right.pt", *SIZE, "--save-input", "shown.npz")
-    assert (result.exit_code, result.stderr) == (0, "shown.npz was not written: no input shows it\n")
+    assert (result.exit_code, result.stderr) == (0, "shown.npz was not written: no such input was found\n")
     assert "to repeat it" not in result.stdout
     assert not (files / "shown.npz").exists()
 

@@ -18,7 +18,8 @@ from conv2attn.theory.basis.operator import Operator, apply, as_matrix, combine,
 class Concatenation(Operator):
     """The terms of the first family, then those of the second, and so on.
 
-    Examples are both directions of a walk on a graph, and all relations of a graph.
+    Examples are the forward and the backward walk of a diffusion convolution on a graph, and the relations of a
+    relational graph convolution.
     """
 
     families: tuple[Operator, ...]
@@ -52,8 +53,8 @@ def _(operator: Concatenation, sides: Sides) -> Sides:
     if len(outputs) != 1:
         raise GeometryError(
             "C2A122",
-            f"families that map {sides} to {sorted(outputs)} are not one family",
-            "Sum families with the same output.",
+            f"the families map {sides} to different sides: {sorted(outputs)}",
+            "Concatenate families with the same output sides.",
         )
     return outputs.pop()
 
@@ -113,7 +114,7 @@ def _(operator: Combination, images: Tensor, sides: Sides) -> Tensor:
 @final
 @dataclass(frozen=True)
 class Composition(Operator):
-    """The products of the factors' operators, written as matrices are: the last factor is applied first.
+    """The matrix products of the factors' operators, so the last factor is applied to the image first.
 
     Its terms are all combinations of one term per factor; those of the first factor change slowest.
     """

@@ -51,7 +51,7 @@ class SinusoidalSoftmax(Positions):
 
     @classmethod
     def of_sizes(cls, sizes: Sequence[int]) -> Self:
-        """Heads of these numbers: heads, axes and width."""
+        """Random heads from `sizes`: the numbers of heads and axes, and the width."""
         return cls.of(*sizes)
 
     @property
