@@ -32,7 +32,7 @@ from conv2attn.networks.specimens import (
 )
 from conv2attn.torch_internals import tree_leaves
 
-MOST_NUMBERS = 1 << 26  # numbers: 256 MiB in float32, and the layers' outputs are larger yet
+MOST_NUMBERS = 1 << 26  # numbers: 256 MiB in float32; outputs of layers are larger still
 WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 IDS = (torch.int32, torch.int64)
 SEED_RANGE = range(-(1 << 63), 1 << 64)  # the seeds that torch accepts
@@ -41,7 +41,7 @@ SEED_RANGE = range(-(1 << 63), 1 << 64)  # the seeds that torch accepts
 @final
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """What `certify` is asked, checked: each step reads its part here.
+    """The checked arguments of `certify`; each step reads its part of them.
 
     Args:
         networks: the first and the second.
@@ -77,7 +77,7 @@ def asked_of(
     Args:
         call: the positional and the named arguments of a call, both empty if none are passed.
         sizes: (channels, *sides) of random inputs, or None for the architecture's own.
-        described: how the report calls the first inputs.
+        described: the name of the first inputs in the report.
     Raises:
         UsageError: a network is not a module or has no numbers, a mode is unknown, or an argument is of the wrong
             kind or shape (C2A001, C2A002, C2A006, C2A007); the size of an image is unknown (C2A005).
@@ -135,8 +135,8 @@ def given_specimen(original: nn.Module, inputs: Sequence[Any], forward: Any) -> 
     """The inputs of a call as passed; for a single tensor, with the other arguments that the network requires.
 
     Raises:
-        UsageError: `forward` is no dictionary by names, a tensor is not dense, or none holds floating-point numbers or
-            ids of tokens, with a batch (C2A006, C2A007).
+        UsageError: `forward` is not a dictionary by names, a tensor is not dense, or none holds floating-point numbers
+            or ids of tokens, with a batch (C2A006, C2A007).
     """
     if not isinstance(forward, Mapping) or not all(isinstance(name, str) for name in forward):
         sentence = f"forward is {a_kind(forward)}, not a dictionary by names of arguments"

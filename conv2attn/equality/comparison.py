@@ -90,7 +90,7 @@ class Comparison:
         rows = list(self.rows.values())
         if self.identified is not None and not all(row.verdict is Verdict.HOLDS for row in rows):
             rows = []  # formulas are stronger than layers paired by name
-        elif self.rounded is not None:  # so are sections: a folded convolution is no wrong layer
+        elif self.rounded is not None:  # and so are sections: a folded convolution differs, but is right
             rows = [rounded_row(row) for row in rows]
         return Certificate(
             tuple(rows),
@@ -281,9 +281,9 @@ class Comparison:
     def few_images(self) -> Specimen:
         """The inputs with a batch of two, which shows formulas that couple images; unchanged if this fails.
 
-        With a batch of three if the code behaves differently for two, as code that takes two for a pair does. Networks
-        may not accept two images, or have the batch on another axis. A few refuting images are kept as they are: then
-        the place of the difference is wanted, not whether images are coupled.
+        The batch has three images if the code behaves differently for two, as code for pairs does. Networks may not
+        accept two images, or have the batch on another axis. If a few images refute, they are kept: then the place of
+        the difference is searched, not a coupling of images.
         """
         if self.apart.refutes and len(self.images) <= MOST_IMAGES:
             return self.specimen

@@ -22,7 +22,7 @@ from conv2attn.files.torch_files import check_tensors, read_safetensors, unpickl
 WEIGHTS = ("model.safetensors", "pytorch_model.bin", "diffusion_pytorch_model.safetensors")
 INDEXES = tuple(f"{name}.index.json" for name in WEIGHTS)
 DECIMALS = "attributes of its nodes, which are kept in float32, are read as the shortest decimals that round to them"
-UNGUARDED = "of its guards on sizes, only ranges of symbols are read"
+UNGUARDED = "its guards on sizes are not read, except for ranges of symbols"
 
 
 @final

@@ -185,7 +185,7 @@ def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -
         assert onnx_program is not None
         onnx_program.model.metadata_props.update(notes)
         onnx_program.save(str(path), external_data=False)
-    # A full disk is no fault of the network, and its message is the clearer one.
+    # A full disk is not the network's fault, and its message is the clearer one.
     except OSError:
         raise
     except Exception as error:

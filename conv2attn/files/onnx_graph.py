@@ -180,7 +180,8 @@ def inlined(model: Any) -> Any:
 def write_defaults(model: Any) -> None:
     """Writes attributes that nodes leave at onnx's default.
 
-    The body of a function names the attributes of its call, and onnx leaves out of it those that the call leaves out.
+    The body of a function refers to the attributes of its call. Inlining drops those that the call leaves out, so their
+    defaults are written first.
     """
     defs = optional("onnx").defs
     for node in model.graph.node:

@@ -188,7 +188,7 @@ def shapes_on_meta(architecture: Architecture, tensors: Mapping[str, Tensor]) ->
     # Most models differ in their first layers, and building them ends there.
     handle = register_module_parameter_registration_hook(check)
     try:
-        # Some constructors compute with numbers, which the meta device has not.
+        # Some constructors compute with numbers, which the meta device does not have.
         for device in ("meta", "cpu"):
             unexpected.clear()
             try:

@@ -73,7 +73,7 @@ def save(
     Raises:
         UsageError: `network` is not a network (C2A006), or an option does not apply to this suffix (C2A004).
         CheckpointError: the file exists (C2A305), the suffix is none of these (C2A308), the rebuilt network would
-            differ (C2A306), or the exported program does not compute it (C2A309).
+            differ (C2A306), or the exported program gives another output (C2A309).
     Examples:
         >>> import conv2attn, tempfile, torch
         >>> layer, image = conv2attn.convert(torch.nn.Conv2d(3, 4, 3)), torch.randn(1, 3, 6, 7)
@@ -96,7 +96,9 @@ def save(
         with replacing(path, force) as temporary:
             return export(network, temporary, path.suffix, input_size=size, **options)
     if unused := [name for name, value in options.items() if value is not None]:
-        raise UsageError("C2A004", f"{unused[0]} is of {' and '.join(EXPORTS)}, not of {path.suffix}", "Leave it out.")
+        raise UsageError(
+            "C2A004", f"{unused[0]} is for {' and '.join(EXPORTS)}, not for {path.suffix}", "Leave it out."
+        )
     plan, state = plan_to_save(network, refuted), dict(network.state_dict())
     if isinstance(plan.architecture, Foreign):
         plan = replace(plan, architecture=rebuilding_architecture(plan, network, state))

@@ -173,7 +173,7 @@ REFUSALS = {
         "C2A004 arch and model both name": lambda: load("net.pt", "resnet18", model=CONV),
         "C2A004 arguments are passed without an architecture": lambda: load("net.pt", arch_args={"width": 7}),
         "C2A006 example_input is neither": lambda: save(convert(CONV), "new.pt2", example_input={}),
-        "C2A004 example_input is of .pt2 and .onnx, not of .pt": lambda: save(
+        "C2A004 example_input is for .pt2 and .onnx, not for .pt": lambda: save(
             convert(CONV), "new.pt", example_input=(3, 8, 8)
         ),
         "C2A005 the image size of the exported network": lambda: save(convert(nn.Sequential(CONV)), "new.pt2"),

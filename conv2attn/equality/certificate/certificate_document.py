@@ -147,7 +147,7 @@ def worst_of(certificate: Certificate) -> str:
 
 
 def is_checked(certificate: Certificate) -> bool:
-    """Whether anything was: a layer, or what stands between layers."""
+    """Whether anything was checked: a layer, or the code between layers."""
     parts = {each.part for each in certificate.between} & {"structure", "formula", "sections", "numbers"}
     return bool(parts and (certificate.counted or not certificate.rows))
 

@@ -17,7 +17,7 @@ from conv2attn.layers.attention.probes import float32_precisions, indirect_convo
 from conv2attn.networks.provenance import assumed_of
 from conv2attn.theory.bounds import worst
 
-version = cache(metadata.version)  # which reads a file each time
+version = cache(metadata.version)  # reading a version opens a file
 
 
 def circumstances_of(asked: Asked, further: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -164,8 +164,8 @@ class Gap(Part, frozen=True):
 class Outputs(Part, frozen=True):
     """The outputs of both networks on some images: measurements without a bound.
 
-    `stable` counts the images whose two largest classes are further apart than both outputs' differences on them;
-    `gaps` are the widest gaps, one for each tensor of the output.
+    `stable` counts the images on which the margin between the two largest classes exceeds the differences of both
+    outputs; `gaps` are the widest gaps, one for each tensor of the output.
     """
 
     images: str
@@ -182,8 +182,8 @@ class Outputs(Part, frozen=True):
 class Counterexample(Part, frozen=True, eq=False):
     """An image on which both networks differ: in the kind of their outputs (`told`), or in number, most at the `gap`.
 
-    `index` is the number of the image among those given; it is shown alone. `allowed` is the difference from which two
-    numbers there refute; the gap counts those that differ by more. The image itself is saved apart.
+    `index` is its number in the batch; it is shown alone. `allowed` is the difference at that place above which two
+    numbers refute; the gap counts the numbers that do. The image itself is stored separately.
     """
 
     image: Tensor
@@ -226,7 +226,8 @@ class State(Part, frozen=True):
 class Identified(Part, frozen=True):
     """Two networks that are one formula: the error probability, and the numbers from which it follows.
 
-    At most 2^`log2_chance`, from `values` compared, `degree` and `height` between two levels of oracles, and `primes`.
+    The probability is at most 2^`log2_chance`. It follows from the number of `values` compared, from `degree` and
+    `height` between two levels of oracles, and from `primes`.
     """
 
     log2_chance: Number

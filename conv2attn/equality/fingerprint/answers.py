@@ -106,7 +106,7 @@ class Answers:
         return slices[0] if len(slices) == 1 else torch.cat(slices, -1)
 
     def answer(self, run: Any, base: str, operator: str, arguments: Any, form: Any, anew: Callable[[], Any]) -> Any:
-        """What an operator returns: as before where it was asked before, else `anew`.
+        """The result of an operator: from the cache if it is there, otherwise from `anew`.
 
         Args:
             form: returns the result without numbers, in torch's layout.

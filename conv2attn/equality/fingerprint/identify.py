@@ -103,9 +103,9 @@ def identify(
             field.forget_answers()  # reference cycles keep the field in memory for a while
             return same_outputs(*results)
 
-        # Networks whose numbers agree are usually one formula, and then a small first prime is a wasted run. For a
-        # large network that run takes less than half the time of all primes, which a folded network, another formula,
-        # is then spared.
+        # Networks whose numbers agree are usually one formula, so a first run with a small prime is usually wasted. In
+        # a large network that run takes less than half the time of all primes. It pays there, since a folded network is
+        # another formula and needs no further run.
         large = max(map(stored_numbers, (ours, theirs))) > LARGE
         alone = not primes and (large or far(watched[0][1], watched[1][1], CLOSE))
         field = Field(1, min(bits, FIRST_BITS), progress) if alone else Field(primes or FEWEST, bits, progress)

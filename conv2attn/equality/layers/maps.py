@@ -173,15 +173,14 @@ def compare_weights(pair: Pair) -> Finding:
 def on_a_larger_grid(basis: Basis) -> Basis | None:
     """An equal map of hard heads, padded so that every target is on the grid; None if no padding mode allows it.
 
-    Without padding, or with replicate padding, the nearest key copies the border of the image: more replicate padding.
-    With zero padding it is zero: more zeros. Source: E8 of docs/errata.md.
+    Without padding, or with replicate padding, the nearest key is a copy of the image's border, so replicate padding is
+    extended. With zero padding the nearest key is zero, so zeros are added. Source: E8 of docs/errata.md.
     """
     if not heads_out_of_bounds(basis):
         return basis
     if not (basis.operators.reads_nearest or len(basis.form.stride) == 1):
         return None
-    # A target beyond the grid reads the nearest key, which is the border. The same map therefore has its targets on the
-    # grid if the border is padded further: by replication, or by zeros if the padding is zeros.
+    # Enough further padding puts every target on the grid.
     targets = list(zip(*offsets(basis.operators), strict=True))
     padding, sites = basis.padding, basis.sites
     before = tuple(max(0, -min(each) - first) for each, first in zip(targets, sites.before, strict=True))

@@ -90,8 +90,9 @@ def difference_bounds(pair: Pair, input_range: float, padded_sides: tuple[int, .
 def flushed(stored: str, sums: Tensor, terms: int, input_range: float) -> Tensor:
     """For each output channel, the loss of both layers if subnormal numbers become 0 or are truncated.
 
-    A flushed input costs its weight, a flushed weight its input, and a flushed product or sum itself: at most the
-    smallest normal number of the accumulator each. The inputs are mixed axis by axis, and cast once more.
+    Each flushed number is below the smallest normal number of the accumulator. The error of an input counts times its
+    weight, that of a weight times its input, that of a product or sum once. The inputs are mixed axis by axis, and cast
+    once more.
     """
     smallest = format_of(format_of(stored).accumulator).smallest_normal
     return 8 * smallest * (sums + terms * (input_range + 1) + 2)

@@ -46,9 +46,10 @@ class Measured:
 
     Args:
         max_error: NaN if an output of the first is not finite; infinite if only that of the second is not, if shapes or
-            dtypes differ, or if the second did not run, for the reason in `trouble`; `refused` if refusing is no fault.
+            dtypes differ, or if the second did not run, for the reason in `trouble`; `refused` says that this refusal
+            is not a fault.
         sides, grid: the largest sides of the inputs and of the outputs; `shapes` are those of the inputs.
-        like: an empty tensor like the inputs.
+        like: an empty tensor with the dtype and device of the inputs.
         spread: above 0 if the first is not a direct sum.
     """
 
@@ -172,7 +173,7 @@ class LayerPair:
 
     @property
     def comparable(self) -> bool:
-        """Whether the geometry is the same as far as is known, so that a bound of equal maps may be exceeded."""
+        """Whether the geometry is equal or undecided; otherwise no bound is computed."""
         return self.maps[0].part == "geometry" and self.maps[0].verdict is not Verdict.REFUTED
 
     def bound(self, reach: float) -> Claimed | None:

@@ -291,7 +291,7 @@ class Lockstep:
         elif kind is ContextVar:
             self.parts(*((side.name, side.get(UNSET), default_of(side)) for side in (first, second)))
         elif kind not in LOCKS and not (first is second and isinstance(first, SHARED)):
-            # A copy of an array is contiguous, and what is rebuilt from its bytes says nothing of its strides.
+            # A copy of an array is contiguous, so strides are compared only between two originals.
             if isinstance(first, np.ndarray) and not self.copied and first.strides != second.strides:
                 raise Different("strides of an array")
             self.rebuilt(first, second)

@@ -34,8 +34,8 @@ def norm(step: Step) -> Any:
     return step.across(normed, step.loud(float(eps)), **step.bound)
 
 
-# A root of -t is taken of NEGATIVE t, and not of t: in the network the root of a negative number is NaN, so code that
-# never meets one, as sqrt(x * x) does not, is another function there.
+# The root of a negative number -t is computed as that of NEGATIVE t, not of t. In the network it is NaN, so it must not
+# look like the root in code that avoids negative numbers, such as sqrt(x * x).
 NEGATIVE = 3.0
 
 

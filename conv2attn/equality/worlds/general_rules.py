@@ -54,7 +54,7 @@ def is_followed(func: Any, name: str) -> bool:
 
 
 def refuse_few(step: Step) -> None:
-    """Leaves cases to the full run that two float32 worlds might not show."""
+    """Leaves to the full run the differences that two float32 worlds might not show."""
     oracles, count = step.watch.oracles, tree_leaves(step.out)[0].numel()
     # Roots lose signs, and maxima lose smaller numbers: with few numbers, two worlds may agree although networks
     # differ.

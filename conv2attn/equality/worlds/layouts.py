@@ -72,7 +72,8 @@ def masked_fill(step: Step) -> Any:
 
 
 def either(step: Step, mask: Any, p: Any, q: Any) -> Any:
-    """A step function mixes both by its number; infinite or masking values are selected where that is positive."""
+    """Both values, mixed by the number of a step function; infinite or masking values are selected by its sign
+    instead."""
 
     def mixed(m: Tensor, p: Tensor, q: Tensor) -> Tensor:
         if not m.is_floating_point():

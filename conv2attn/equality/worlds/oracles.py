@@ -52,7 +52,7 @@ class Oracles:
         self.results[1].clear()
 
     def refuse_quick(self, reason: str) -> None:
-        """Leaves a case to the full run that the fewer numbers of a quick run might not show."""
+        """Leaves a case to the full run, since the fewer numbers of a quick run might not show a difference."""
         if self.quick:
             raise Unfollowed(reason)
 

@@ -62,7 +62,8 @@ def find_place(first: FollowedCall, second: FollowedCall, parting: Parting | Non
     if number is not None:
         ends, operator = theirs[number].inputs, theirs[number].operator
     beside = twins.beside(ends, operator)
-    # An operator without effect leaves a tensor of the first network, so only the next one seems to differ.
+    # The result of an operator without effect is a tensor of the first network too, so only the next operator seems to
+    # differ.
     for n in (idle := [*ends]):
         if beside and twins.of(n) in map(twins.of, theirs[n].inputs):
             idle += theirs[n].inputs

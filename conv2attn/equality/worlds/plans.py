@@ -20,7 +20,7 @@ OTHERS = -1e3, 1e3
 SMALLER, LARGE = 1e-3, 10.0
 """A further factor, used if the caller's numbers are LARGE or the network refuses the factors OTHERS."""
 MOST = 10**5  # most numbers of a tensor in its checksum
-FEWER = 10**4  # the same for results of operators
+FEWER = 10**4  # most numbers of an operator's result in its checksum
 ROOTS = torch.arange(1, MOST + 1, dtype=torch.float64).sqrt()
 Plan = list[tuple[str, list[Any], list[str]]]
 

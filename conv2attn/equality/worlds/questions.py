@@ -58,7 +58,7 @@ class Match(NamedTuple):
 
 
 def match_in_order(question: Question, tensors: Sequence[Question], turn: int, whole: bool) -> Match | None:
-    """The first tensor, from the turn on, whose numbers equal the question's element by element: all, or most."""
+    """The first tensor, from number `turn` on, whose numbers equal the question's element by element: all, or most."""
     for number in (*range(turn, len(tensors)), *range(turn)):
         if not lies_alike(question, tensors[number]):
             continue

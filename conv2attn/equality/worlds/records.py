@@ -56,7 +56,7 @@ def means_of(x: Tensor, order: Tensor) -> Tensor:
     """The means of the numbers of each copy (row), of their squares and cubes, and weighed by `order`: (copies, 4)."""
     if not float((squares := x.square()).sum()) < HUGE**2:
         squares = (x := torch.where(x.abs() < HUGE, x, 0.0)).square()
-    # In memory that is used again: of all copies of a large tensor at once it takes four times as long.
+    # Memory is reused. With new memory for all copies of a large tensor, this takes four times as long.
     means = [x.mean(1), squares.mean(1), squares.mul_(x).mean(1), torch.mul(x, order, out=squares).mean(1)]
     return torch.stack(means, 1)
 

@@ -23,7 +23,7 @@ def unit_of(dtype: torch.dtype) -> float | None:
 def are_exact(t: Tensor, unit: float) -> Tensor:
     """The numbers that cannot result from rounding: masking integers, and numbers of at most 8 significant bits.
 
-    In half precision only 0, 1 and -1: there, chance makes one number of 16 short at 4 bits.
+    In half precision only 0, 1 and -1: even a limit of 4 bits would accept one rounded number in 16 by chance.
     """
     if unit > HALF:
         exact = (t == 0) | (t.abs() == 1) | ~t.isfinite()

@@ -44,8 +44,9 @@ def mean_squares(copies: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
         for d in axes:
             along = total if d == axes[-1] else rows
             alike = alike * (along.mean([i for i in axes if i != d], keepdim=True) / mean).nan_to_num_(0.0)
-        # At most 256 times its own square, so exact numbers stay exact. A small move is lost where float32 stores it
-        # beside a large number, as in a residual sum with a channel of small weights; up to that size the alike count.
+        # The size of similar elements counts up to 256 times the element's own square, so exact numbers stay exact. It
+        # also counts up to the rounding of float32, where a small move is lost beside a large number, as in a residual
+        # sum with a channel of small weights.
         most = torch.mul(total, 256, out=move).addcmul_(true, true, value=stored)
         total.lerp_(torch.minimum(alike, most, out=move), SHARE)
         # Of exact numbers that cancel, the rounding of float64 is left. In a tensor of small numbers alone that floor

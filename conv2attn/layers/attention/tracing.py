@@ -30,7 +30,7 @@ def as_node(layer: nn.Module, image: fx.Proxy, *rest: Any) -> fx.Proxy:
     """
     if path := image.tracer.path_of_module(layer):  # type: ignore[attr-defined]
         return image.tracer.create_proxy("call_module", path, (image, *rest), {})
-    reason = "torch.fx has no values, from which a layer traced by itself would choose its engine"
+    reason = "a layer traced by itself chooses its engine from values, which torch.fx does not have"
     raise EngineError("C2A203", reason, "Trace a network that holds it, in which it is one node, or use torch.export.")
 
 

@@ -20,7 +20,7 @@ class Frame:
     """The paddings with which torch computes a layer: zeros to add, or, if transposed, outputs to leave out.
 
     Args:
-        before: on both sides of each axis; if transposed, of the outputs.
+        before: the amount at both ends of each axis: zeros to add, or, if transposed, outputs to leave out.
         behind: if transposed, how many of those outputs are kept at the end of each axis; otherwise 0.
         transposed: whether it is a transposed convolution, whose stride is the spacing of the pixels.
     """

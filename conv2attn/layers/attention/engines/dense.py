@@ -188,8 +188,7 @@ def attention_chunks(basis: Basis, keys: Tensor, step: int | None) -> Iterator[t
 
     Yields:
         The indices of the queries, and their attention, (batch or 1, heads, queries, keys), in the dtype of the image;
-            softmax is
-        computed in the score dtype.
+        the softmax is computed in the score dtype.
     """
     grid, chunks = grid_and_chunks(basis, keys, step)
     start = 0
