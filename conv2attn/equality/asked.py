@@ -112,7 +112,7 @@ def check_labels(labels: Any, count: int) -> None:
         raise UsageError("C2A006", f"labels are {kind}, not a tensor of whole numbers", "Pass the classes' numbers.")
     if labels.shape != (count,):
         sentence = f"labels are {tuple(labels.shape)}, not one for each of {count} images"
-        raise UsageError("C2A007", sentence, "Pass a class an image.")
+        raise UsageError("C2A007", sentence, "Pass one class per image.")
 
 
 def not_negative(value: Any, name: str) -> float:

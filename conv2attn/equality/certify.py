@@ -57,7 +57,7 @@ def certify(
     Args:
         inputs: as the networks are called: images, ids of tokens, several tensors, masks. Claims about formulas are for
             all numbers in tensors of floating-point numbers; masks (0, 1 and large negative numbers), ids and plain
-            values are fixed, and ids stand for their embeddings.
+            values are fixed, and ids are replaced by their embeddings.
         forward: further arguments of the networks' call by name: forward={"attention_mask": mask}.
         example_input: `images` if it is a tensor, and `input_size` if it is a size.
         input_size: (channels, *sides) of seeded random images, if no inputs are passed.

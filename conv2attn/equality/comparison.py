@@ -121,7 +121,7 @@ class Comparison:
             return [*self.modes(), self.structure, judged]
         found.append(judge_outputs(self.runs.first, second.output, self.overflow))
         found += findings_returned(self.runs.first, second.output)
-        # Outputs in another order are no difference: tensors paired by order alone may hold, but cannot refute.
+        # Outputs in another order are not a difference: tensors paired by order alone may hold, but cannot refute.
         if self.matching.by_order and (found[0].verdict is Verdict.REFUTED or self.apart.refutes):
             return [*self.modes(), self.unmatched, self.structure]
         if found[0].verdict is Verdict.REFUTED:
@@ -221,7 +221,8 @@ class Comparison:
                 sizes,
                 identification.mode,
             )
-            # FINGERPRINT assumes that hashes are independent except for one pair of words; that is no theorem.
+            # FINGERPRINT assumes that hashes are independent except for one pair of words, for which there is no
+            # theorem.
             return holds("formula", Strength.IDENTIFIED, licensed_by=("FINGERPRINT", WITHOUT_THEOREM))
         told = identification.reason or "the formulas differ, which refutes nothing"
         return undecided("formula", "C2A409", f"their formulas are not known to be equal: {told}")

@@ -166,7 +166,7 @@ def compare_outputs(first: Any, second: Any, described: str, labels: Tensor | No
 def findings_returned(first: Any, second: Any) -> list[Finding]:
     """A finding on each part that is not a dense tensor, unless it is a plain value, equal in both.
 
-    No such finding refutes: a number or a name read off a tensor may change with rounding.
+    Such a finding never refutes: a number or a name that was computed from a tensor may change with rounding.
     """
     ours, theirs = ({w: part for w, part in output_parts(side) if not is_dense(part)} for side in (first, second))
     sentences = (difference_in_kind(where, ours, theirs) for where in {**ours, **theirs})

@@ -54,7 +54,7 @@ def run_both(asked: Asked, specimen: Specimen, read: Pairs) -> Runs:
     """Runs both networks without gradients, copies on a few images in other modes, and measures the layers.
 
     Args:
-        read: of the networks. Where both are the same code, the copy that is run beside the second stands for both.
+        read: the pairs of layers of the networks, and the difference of their code.
     Raises:
         UsageError: the first does not run (C2A009) or takes one image without a batch (C2A007), or there is not enough
             memory (C2A202).

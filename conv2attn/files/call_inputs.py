@@ -76,7 +76,7 @@ def is_call(content: Any, network: nn.Module, path: str) -> bool:
     others = [key for key in content if key not in (*names, *listed)]
     if further is not None and not listed and all(isinstance(key, str) for key in others):
         others = []
-    # Pictures are often stored with labels, which are no input even if forward accepts them for a loss.
+    # Pictures are often stored with labels, which are not an input even if forward accepts them for a loss.
     if not arguments_named or (arguments_named == [LABELS] and any(each in others for each in IMAGE_ENTRIES)):
         return False
     if not others:

@@ -144,12 +144,10 @@ class TrainingRecipe:
     arch_args: str | None = setting(None, "Arguments for building it: '{\"num_classes\": 10}'.", OF_NETWORK)
     only: tuple[str, ...] = setting(
         (),
-        "Make convolutions whose name matches attention, which reads content with initial score 0; repeatable.",
+        "Convert convolutions whose name matches to attention that reads content, with initial score 0; repeatable.",
         default_in_words="none, without --skip",
     )
-    skip: tuple[str, ...] = setting(
-        (), "Make all others attention, except convolutions whose name matches; repeatable."
-    )
+    skip: tuple[str, ...] = setting((), "Convert all convolutions, except those whose name matches; repeatable.")
     alpha: float = setting(2.0, "Sharpness of the heads of converted layers.")
     seed: int = setting(0, "Seed of all random numbers.", "What to run on", least=0, below=2**63)
 

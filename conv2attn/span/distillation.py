@@ -53,8 +53,8 @@ class KernelHead:
 def kernel_head(mean: Tensor, sides: Sides, leading: int, size: int) -> KernelHead | str:
     """The convolution nearest to the mean attention of a head, (queries, keys); or the reason why there is none.
 
-    Its taps are the means over all pairs of each displacement within a kernel of `size` tokens a side. Rows keep their
-    sums over the pixels. Leading tokens keep their mean attention, as queries and as keys.
+    Its taps are the means over all pairs of each displacement within a kernel of `size` tokens per side. Rows keep
+    their sums over the pixels. Leading tokens keep their mean attention, as queries and as keys.
     """
     code, grid = displacements(sides), mean[leading:, leading:]
     _, table = by_displacement(grid, code)
@@ -128,8 +128,8 @@ def distil(
     of the images chooses: heads that cost at most `max_loss` alone are tried in the order of their costs, so many at
     once that they cost at most `max_loss`. The number is found by bisection, so that more may fit where costs do not
     grow with it. The loss of the copy is measured on the last third. A cost is the mean of `|y' - y| / |y|` over images
-    plus two standard errors of it, for the first tensor y of the output; with labels, it is the same of the increase of
-    the cross entropy.
+    plus two standard errors of it, for the first tensor y of the output; with labels, it is the mean increase of the
+    cross entropy plus two standard errors.
 
     A layer can be distilled if its module maps tokens (batch, tokens, channels) on one grid to tokens by
     `sum_h A_h x M_h^T + b`, and the attention of heads that stay is a softmax of inner products of affine maps of x.

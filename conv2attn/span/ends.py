@@ -86,7 +86,7 @@ def weights_of(convolution: Convolution, targets: Targets) -> Array | None:
     matrix = np.abs(tap_matrix(convolution))
     places = {offset: t for t, offset in enumerate(convolution.offsets)}
     wanted = [places.get(offset) for offset in targets.offsets]
-    # The residual of a tap that is no target was not bounded.
+    # The residual of a tap that is not a target was not bounded.
     if np.delete(matrix, [t for t in wanted if t is not None], axis=0).any():
         return None
     sums = sum_up(matrix.reshape(len(matrix), convolution.d_out, -1), -1)

@@ -53,7 +53,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     if layer.has_content:
         raise UsageError(
             "C2A502",
-            f"{name}: its attention depends on the image, so that its parameters alone do not say what it attends to",
+            f"{name}: its attention depends on the image, so its parameters alone do not determine it",
             "Pass the attention on given images, layer.attention(images), or ask for positions alone.",
         )
     if len(sides) != layer.dimensions:
@@ -67,7 +67,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     if least > allowed:
         raise UsageError(
             "C2A202",
-            f"{name}: {'x'.join(map(str, grid.keys))} keys have scores of {least:,} bytes an axis, over {allowed:,}",
+            f"{name}: {'x'.join(map(str, grid.keys))} keys have scores of {least:,} bytes per axis, over {allowed:,}",
             "Name a smaller grid, or raise --memory-limit.",
         )
     dtype, operators = layer.like.dtype, moved_to(layer.positions, "cpu")
@@ -187,7 +187,7 @@ def keys_read(operators: Positions, grid: AttentionGrid, dtype: torch.dtype) -> 
     offsets = hard_offsets(operators, dtype)
     if isinstance(offsets, str):
         return None
-    # Off the grid the target is the nearest key, which rounded scores might not tell from its neighbours.
+    # Off the grid the target is the nearest key, which rounded scores might not distinguish from its neighbours.
     if first_stray(grid, offsets) is not None and not scores_are_exact(operators, grid, offsets, dtype):
         return None
     # Row-major places, built one axis at a time; the clip is the nearest key of the box.

@@ -28,7 +28,7 @@ RIDGES = np.concatenate([[0.0], 10.0 ** np.arange(-30.0, 2.0)])
 class Factors:
     """Ranks, directions and least squares from the factor R of `[A^T E^T]`.
 
-    `singular` (heads) and `directions` (heads, heads, one a row) are those of the attention. `plain` (targets, heads)
+    `singular` (heads) and `directions` (heads, heads, one per row) are those of the attention. `plain` (targets, heads)
     are the mixings of least squares, `bounded` those with a norm of at most the bound. `distance` is each target's
     distance from the span, over the target's length. `explained` is the share of the attention, in squares, that the
     best combination of the targets for each head explains.
@@ -73,7 +73,7 @@ def factored(triangular_factor: Array, heads: int, bound: float) -> Factors:
     components = np.swapaxes(left, -1, -2) @ triangular_factor[..., heads:]
     squares = (triangular_factor[..., heads:] ** 2).sum(-2)
     kept = singular > NEGLIGIBLE * singular[..., :1]
-    # Directions that float64 cannot tell from 0 get no weight: 1 / singular would be noise times 1e16.
+    # Directions that float64 cannot distinguish from 0 get no weight: 1 / singular would be noise times 1e16.
     cut = np.divide(1.0, singular, out=np.zeros_like(singular), where=kept)[..., None]
     # The remainder is formed and then squared. The difference of two sums of squares would cancel to half the digits.
     beyond = ((triangular_factor[..., heads:] - left @ (components * kept[..., None])) ** 2).sum(-2)

@@ -133,7 +133,7 @@ def place_of(
     """The place of the tokens of a layer: as the caller says, else as the run showed, else inferred from their number.
 
     Raises:
-        UsageError: extra tokens were passed for a layer that is read with its pixels alone (C2A004), or are no whole
+        UsageError: extra tokens were passed for a layer that is read with its pixels alone (C2A004), or are not a whole
             number (C2A006).
     """
     name, layer, tokens = read.name, read.attention, read.tokens

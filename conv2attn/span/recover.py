@@ -154,7 +154,8 @@ def nearest_in(report: HeadsReport, kernel_size: int) -> dict[str, Recovered]:
 
 def convolution_near(layer: LayerFacts, fact: ConvolutionFact) -> nn.Module:
     """The nearest convolution of a layer as a module, zero-padded; with pooled keys, each output serves its cell."""
-    # `cell` is queries a key along an axis: 1 on one grid, more with pooled keys, 0 where queries stand on some keys.
+    # `cell` is the number of queries per key along an axis: 1 on one grid, more with pooled keys, 0 if queries are at
+    # some of the keys.
     axes, cell, size = len(layer.grid), layer.queries[0] // layer.grid[0], fact.kernel_size
     weight = torch.from_numpy(fact.taps).permute(1, 2, 0).unflatten(-1, (size,) * axes).float()
     kind: Any = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[axes - 1]
@@ -217,7 +218,7 @@ def module(layer: MultiHeadSelfAttention, offsets: tuple[Offset, ...], taps: Ten
         if hard and not (bordered and layer.positions.reads_nearest):
             where = "grid, where the enumerated encoding finds other pixels"
             where = where if bordered else f"{padding.mode} padding and read its border again"
-            reason = f"{layer.name} is no torch.nn convolution: its heads look beyond the {where}"
+            reason = f"{layer.name} is not a torch.nn convolution: its heads look beyond the {where}"
             raise UnsupportedError("C2A101", reason, "Leave out the layer with --skip.")
         if bordered:
             convolution = replace(convolution, padding=replace(convolution.padding, mode="replicate"))

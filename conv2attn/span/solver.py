@@ -289,7 +289,7 @@ def search_targets(
         start = factors.bounded[search.target]
         rows = WorstRows.of(attention, targets, search.target, worst[search.target], start)
         refute_by_squares(search, attention, targets, rows)
-        # Where the norm binds, the bounded mixing is no projection of the target, and its remainder no good dual.
+        # If the norm binds, the bounded mixing is not a projection of the target, and its remainder not a good dual.
         binds = float(np.abs(factors.plain[search.target]).sum()) > limits.max_phi
         if (tight or binds) and not search.refuted:
             answer = programme(rows, start, factors, limits.max_phi)

@@ -42,7 +42,7 @@ COMMANDS = {
     "check-span trained.pt --kernel-size 99999999999": "are more than 4096",
     "check-span trained.pt --kernel-size 0": "C2A006",
     "check-span trained.pt --extra-tokens 1": "C2A004 blocks.0.attention attends to pixels alone",
-    "check-span trained.pt --grid 100000x100000": "100000x100000 keys have scores of 80,000,000,000 bytes an axis",
+    "check-span trained.pt --grid 100000x100000": "100000x100000 keys have scores of 80,000,000,000 bytes per axis",
     f"{GATED} --position-only": "C2A503 0: it attends on every square grid",
     f"{GATED} --position-only --grid 4x5": "C2A503 0: its positions are those of a square",
     f"{GATED} --position-only --grid 4x4 --extra-tokens 1": "C2A004 0 attends to pixels alone",

@@ -180,7 +180,8 @@ class Outputs(Part, frozen=True):
 
 @final
 class Counterexample(Part, frozen=True, eq=False):
-    """An image on which both networks differ: in the kind of their outputs (`told`), or in number, most at the `gap`.
+    """An image on which both networks differ: in the kind of their outputs (`told`, in words), or in numbers, most at
+    the `gap`.
 
     `index` is its number in the batch; it is shown alone. `allowed` is the difference at that place above which two
     numbers refute; the gap counts the numbers that do. The image itself is stored separately.

@@ -117,8 +117,8 @@ class Trace:
 
     def result(self, func: Any, inputs: tuple[Any, ...], out: Any, sources: set[Any]) -> None:
         """Records an operator with its results."""
-        # A storage from outside is no result, even if an operator returns it: it is identified by its numbers. A lifted
-        # tensor is a constant of the code, created anew at each call.
+        # A storage from outside is not a result, even if an operator returns it: it is identified by its numbers. A
+        # lifted tensor is a constant of the code, created anew at each call.
         lifted = func.__name__.startswith("lift_fresh")
         for each in tree_leaves(out):
             if isinstance(each, Tensor) and (lifted or self.owner(each) not in sources):

@@ -76,8 +76,8 @@ def _(operators: QuadraticSoftmax, sites: Sites) -> tuple[Head, ...]:
 @soft_heads.register
 def _(operators: EnumeratedSoftmax, sites: Sites) -> tuple[Head, ...]:
     """On a line, the enumeration counts pixels; with several axes, leaks are known only for pixels inside the grid."""
-    # Pixels are enumerated row by row, so with several axes a difference of numbers is no distance. Then only a head on
-    # a pixel of the grid is known: its own key has the only score of zero.
+    # Pixels are enumerated row by row, so with several axes a difference of numbers is not a distance. Then only a head
+    # on a pixel of the grid is known: its own key has the only score of zero.
     if operators.center.shape[1] == 1:
         return soft_heads(QuadraticSoftmax(operators.center, operators.alpha), sites)
     heads = zip(operators.center.tolist(), offsets(operators), operators.alpha.tolist(), strict=True)
@@ -243,7 +243,7 @@ def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Basis:
     if layer.has_content and not layer.has_silent_content:
         raise UnsupportedError(
             "C2A101",
-            f"{layer.name}: attention that depends on the content is no convolution",
+            f"{layer.name}: attention that depends on the content is not a convolution",
             "Ask how far it is from a convolution: conv2attn heads FILE.",
         )
     with evaluated_weight(layer):

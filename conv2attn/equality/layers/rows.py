@@ -312,7 +312,7 @@ def judge_measured(measured: Measured, bound: float | None, same: bool, beyond: 
         return refuted("measured", "C2A404", f"on an input on which the first network runs, {what}")
     if measured.spread > 0:
         trace = f"a pixel of {SPIKE:g} changes outputs that do not depend on it by {measured.spread:.2g}"
-        sentence = f"the first network's layer is no direct sum on this device, so no bound is given: {trace}"
+        sentence = f"the first network's layer is not a direct sum on this device, so no bound is given: {trace}"
         if bound is None or not measured.max_error <= bound:
             return undecided("measured", "C2A404", f"{sentence}, and |error| {measured.max_error:.3g} was measured")
         return Finding("measured", Verdict.HOLDS, Strength.SAMPLED, "C2A404", sentence)

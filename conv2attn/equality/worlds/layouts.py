@@ -13,7 +13,7 @@ from conv2attn.equality.worlds.steps import Step, shadow_rule
 @shadow_rule("view", "_unsafe_view", "_reshape_alias")
 def view(step: Step) -> Any:
     """A view of every copy."""
-    # If a copy has other strides than the plain tensor, the operator is no view there.
+    # If a copy has other strides than the plain tensor, the operator is not a view there.
     return step.across(torch.reshape, step.x, step.bound["size"])
 
 

@@ -112,7 +112,7 @@ def decided(pair: Calls, oracles: Oracles) -> Sections:
         return Sections(None, reason="the outputs do not depend on the inputs' numbers")
     pairs = zip(calls[0].shadows, calls[1].shadows, strict=True)
     worst = max(outputs_apart(p, q, oracles) for p, q in pairs)
-    # Where the outputs differ nobody reads these results, and comparing them takes as long as looking them up.
+    # If the outputs differ, these results are not needed, and comparing them takes as long as looking them up.
     one_sided = oracles.one_sided() if worst <= LIMIT else torch.empty(0)
     if len(one_sided) and not oracles.quick:
         # Results that only one network evaluates do not matter if no bit of the outputs depends on them.

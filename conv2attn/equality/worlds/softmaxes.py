@@ -14,7 +14,7 @@ from conv2attn.equality.worlds.steps import Step, shadow_rule
 def softmax_of(step: Step, scores: Shadow, axis: int) -> Any:
     """The softmax of scores minus the mean of their row, which cancels."""
     exponentials = step.oracle("exp", step.across(centring(step, axis), scores), MASKED)
-    return step.across(lambda e: e.div_(e.sum(axis, keepdim=True)), exponentials)  # nobody else has these copies
+    return step.across(lambda e: e.div_(e.sum(axis, keepdim=True)), exponentials)  # no other tensor shares these copies
 
 
 def centring(step: Step, axis: int) -> Callable[[Tensor], Tensor]:

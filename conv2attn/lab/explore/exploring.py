@@ -95,7 +95,7 @@ def explore(
     if image is None:
         image, described = example_image(*size_for(network, not attention_layers(network))), described or EXAMPLE
     if not isinstance(image, Tensor) or image.ndim != 4:
-        shape = f"has {image.ndim} axes" if isinstance(image, Tensor) else "is no tensor"
+        shape = f"has {image.ndim} axes" if isinstance(image, Tensor) else "is not a tensor"
         reason = f"example_input {shape}, but the page draws only images (count, channels, rows, columns)"
         raise UsageError("C2A120", reason, "Pass one tensor of four axes, to a network of images.")
     with generators_kept(devices_of(network, image)):
@@ -186,7 +186,8 @@ def size_for(network: nn.Module, captured: bool) -> tuple[int, ...]:
     The sides are those of the published network if its attention is captured, or those of a classifier; otherwise 56.
 
     Raises:
-        UsageError: the network has neither a convolution nor attention of this project to tell the channels (C2A120).
+        UsageError: the network has neither a convolution nor attention of this project, which have the channels
+            (C2A120).
     """
     size, channels = input_size_of(network), channels_of(network)
     if size and (captured or isinstance(network, AttentionClassifier)):

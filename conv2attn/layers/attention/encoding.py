@@ -24,8 +24,8 @@ Numbers = NDArray[np.float64] | tuple[NDArray[np.float64], ...]
 class Encoding(nn.Module):
     """Holds the fields of a family of heads under their names, and constructs the family from them.
 
-    The v of Eq. (8) enters only through `W_hat_key^T v`, a vector of d_position numbers a head; a family stores it as a
-    centre and a sharpness, so that scores avoid the cancellation of the expanded form. Positions that train are
+    The v of Eq. (8) enters only through `W_hat_key^T v`, a vector of d_position numbers per head; a family stores it as
+    a centre and a sharpness, so that scores avoid the cancellation of the expanded form. Positions that train are
     parameters, in float32 at least: bfloat16 cannot count past 256. Other positions are read-only float64 arrays of
     NumPy, the same for every dtype and device. Assigning to their name, `assign` and `learn` change them, and drop the
     tensors and the recipes that were derived from them.

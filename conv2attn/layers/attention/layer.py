@@ -77,7 +77,7 @@ class MultiHeadSelfAttention(nn.Module):
             output.
     Raises:
         HeadSizeError: a width, or the number of heads, does not fit (C2A105).
-        UsageError: an unknown `stride_by`, engine or term (C2A002), or a `dropout` that is no probability (C2A001).
+        UsageError: an unknown `stride_by`, engine or term (C2A002), or a `dropout` that is not a probability (C2A001).
     Examples:
         >>> import conv2attn, torch
         >>> encoding = conv2attn.layers.attention.Encoding.of("quadratic", [[0.0, -1.0], [0.0, 1.0]], alpha=2.0)

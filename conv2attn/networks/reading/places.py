@@ -196,7 +196,7 @@ def placed_by(response: Response, axes: list[int], shape: tuple[int, ...]) -> Pl
 
 
 def conclude(roles: dict[str, Places]) -> None:
-    """Concludes from all roles: tokens that do not depend on the input are no pixels, and channel attention has no
+    """Concludes from all roles: tokens that do not depend on the input are not pixels; channel attention has no
     places."""
     channels = roles.pop("channels", None)
     placed = [each for each in roles.values() if not each.why]

@@ -229,7 +229,7 @@ class Watch(TorchFunctionMode):
     def pass_on(self, name: str, args: Any, result: Any, below: Sequence[Tensor]) -> None:
         """Gives a result the trail of the arguments, unless it is larger or sums over rows."""
         trail = self.joined(below)
-        # A result far larger than its arguments is no attention of the same queries and keys, but weights times
+        # A result far larger than its arguments is not attention of the same queries and keys, but weights times
         # channels, for example. A writer is exempt: it puts a few weights into a large tensor of zeros.
         most = GROWTH * sum(each.numel() for each in below)
         for made in tensors_in((result,)):
@@ -334,7 +334,8 @@ class Watch(TorchFunctionMode):
             if not trail.softmaxes and not one_for_all and self.operands(attention, products=trail.products):
                 self.unseen[innermost(self.running).module] += 1
         whole = self.joined((factors.first, factors.second))
-        # A product of weights with a tensor without weights is still computed from these weights, and is no new score.
+        # A product of weights with a tensor without weights is still computed from these weights, and is not a new
+        # score.
         mixed = any(each is not None and each.softmaxes for each in (first, second)) and (
             first is None or second is None or first.softmaxes != second.softmaxes
         )

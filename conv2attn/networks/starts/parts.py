@@ -102,7 +102,7 @@ def table_of(network: nn.Module, name: str | None, tokens: int, width: int) -> t
     """
     state = {**dict(network.named_parameters()), **dict(network.named_buffers())}
     if name is not None and name not in state:
-        reason = f"positions={name!r} is no parameter or buffer of the network"
+        reason = f"positions={name!r} is not a parameter or buffer of the network"
         raise UsageError("C2A008", reason, "Name one of its parameters or buffers.")
     named = [key for key in state if any("pos" in part for part in key.split(".")[-2:]) and not ROTARY.search(key)]
     tables = {

@@ -31,7 +31,7 @@ class StartedHead:
         alpha: its sharpness, in inverse squared tokens.
         mass: its attention at the offset on tokens of noise, averaged over images and queries whose target is on the
             grid.
-        quadratic: the same attention of the quadratic head of this sharpness.
+        quadratic: the mass of the quadratic head of this sharpness.
         bound: the largest deficit of such a query's attention from the quadratic head's, from the formula of the cosine
             kernel and the norms of the noise tokens.
         peaked: the share of such queries that attend most to the token at the offset.

@@ -1,7 +1,7 @@
 """Heads that begin as shifts by sines and cosines in the table of positions, the waves.
 
-With 64 numbers a token, 8 heads of 8 numbers and 7x7 tokens: 2 waves an axis, so that `channels` is 8. These numbers of
-a token hold the waves alone, and the other 56 its content.
+With 64 numbers per token, 8 heads of 8 numbers and 7x7 tokens: 2 waves per axis, so `channels` is 8. These numbers of a
+token hold the waves alone, and the other 56 its content.
 """
 
 import math

@@ -68,7 +68,7 @@ class ResNetPlan:
 
     @property
     def read_as(self) -> str:
-        """The assumptions of a plan read off keys and shapes, which show neither strides nor activations."""
+        """The assumptions of a plan that follows from keys and shapes, which show neither strides nor activations."""
         stride = "stride in the 3x3, " if self.block == "bottleneck" else ""
         head = "" if self.classes else ", no fc: a backbone that gives the pooled features"
         return f"torchvision's {self.name}, {stride}ReLU{head}"

@@ -232,7 +232,7 @@ FACTS: tuple[Fact, ...] = (
         "extra",
         "leading tokens",
         "share",
-        "attention to leading tokens that are no pixels",
+        "attention to leading tokens that are not pixels",
         rule=lambda head: head.mean("extra"),
         columns="head",
     ),

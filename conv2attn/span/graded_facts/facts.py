@@ -40,7 +40,7 @@ class KindRule:
 
 
 KIND_RULES = (
-    KindRule("class token", "extra", 0.5, "half of its attention goes to leading tokens that are no pixels"),
+    KindRule("class token", "extra", 0.5, "half of its attention goes to leading tokens that are not pixels"),
     KindRule("sink", "sink", 0.5, "one key has half of the attention of the queries that may read it"),
     KindRule("itself", "itself", 0.5, "half of its attention goes to the query's own position"),
     KindRule("shift", "peak_mass", 0.5, "half of its attention goes to one displacement other than zero"),
@@ -63,7 +63,7 @@ CLOSE = 0.05
 def kind_of(number: Callable[[str], float | None], queries: int) -> tuple[HeadKind, float]:
     """The kind of a head and its margin: its number less the threshold, or, if mixed, the distance to the nearest one.
 
-    One query cannot tell a sink from a shift: such a head has the kind "one query", and the margin 0.
+    With one query a sink and a shift look the same: such a head has the kind "one query", and the margin 0.
     """
     if queries < 2:
         return "one query", 0.0

@@ -96,7 +96,7 @@ class ForcedRuns:
 
     def parts(self, images: Tensor) -> Iterator[Tensor]:
         """The images in parts that fit the memory, each of at least two images."""
-        # A batch of one is ambiguous: a first axis of length 1 may be the image, or an axis that is no batch at all.
+        # A batch of one is ambiguous: a first axis of length 1 may be the image, or an axis that is not a batch.
         parts = images.split(self.at_once)
         if len(parts) > 1 and len(parts[-1]) == 1:
             parts = (*parts[:-2], torch.cat(parts[-2:]))

@@ -75,7 +75,7 @@ class Sums:
     def __add__(self, other: "Sums") -> "Sums":
         """The sums over the queries of both."""
         added = {name: value + getattr(other, name) for name, value in vars(self).items() if value is not None}
-        # R is no sum: the R of both blocks of rows is that of their two R on top of each other.
+        # R is not a sum: the R of both blocks of rows is that of their two R on top of each other.
         factor = np.linalg.qr(np.concatenate([self.factor, other.factor], 1), mode="r")
         return replace(self, **(added | {"factor": factor}))
 

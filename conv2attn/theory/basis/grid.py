@@ -101,7 +101,7 @@ class AttentionGrid:
 
     def coordinates(self, queries: Tensor) -> list[Tensor]:
         """The coordinates of queries given by their row-major numbers, one tensor an axis."""
-        # The remainder from the quotient: one division an axis, where `//` and `%` would be two.
+        # The remainder follows from the quotient: one division per axis, where `//` and `%` would be two.
         coordinates: list[Tensor] = []
         for side in reversed(self.queries):
             rows = queries // side

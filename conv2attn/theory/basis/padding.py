@@ -22,7 +22,7 @@ class Mode:
     """The values beyond the pixels of an axis.
 
     Args:
-        pixel: from places on an axis (0 is the first pixel) and its side to the pixels copied there; None for zeros.
+        pixel: maps places on an axis (0 is the first pixel), and its side, to the pixels copied there; None for zeros.
         short: the amount on either end is at most the side of the axis minus this; None if any amount is possible.
         padder: the name of the padding layers of torch.nn, without their axes; empty if torch lacks the mode.
     """

@@ -62,7 +62,7 @@ class Head:
 
     @property
     def number_claims(self) -> frozenset[str]:
-        """The claims that make the scores of an enumeration scores along one axis."""
+        """The claims by which the scores of an enumeration count as scores along one axis."""
         return frozenset() if self.box else frozenset({"D2", "T1"})
 
     @property
@@ -160,7 +160,7 @@ def soft_reading(
 
 
 def soft_mixing_bound(head: Head, keys: tuple[int, ...], arithmetic: Arithmetic, score_error: float) -> RoundingBound:
-    """Bound on |computed sum over keys of weight * x - the same in real arithmetic| for a head of any sharpness.
+    """Bound on |computed - exact| of `sum over keys of weight * x`, for a head of any sharpness.
 
     It is the bound of claim ROW, at the reach of near keys at which it is least. If the arithmetic mixes one axis after
     the other, the errors of the axes add up, and each axis reads tokens that the errors before it have enlarged. A
@@ -215,7 +215,8 @@ def heads_of_row(head: Head, keys: tuple[int, ...], arithmetic: Arithmetic, scor
     alpha = Fraction(head.alpha) * (1 - 2 * Fraction(max(head.shifts)))
     if not alpha >= LEAST_ALPHA:
         return None
-    # Over a box the softmax factors into one an axis: fewer keys are summed at once, and the axes' errors add up.
+    # Over a box the softmax factors into one per axis: fewer keys are summed at once, and the errors of the axes add
+    # up.
     apart = arithmetic.by_axis and head.box
     longest, together = (max(keys), 1) if apart else (math.prod(keys), head.axes)
     score, score_lost, ulps, exp_lost, stored = errors(head, alpha, longest, together, arithmetic, score_error)

@@ -139,7 +139,7 @@ def smallest_eigenvalue_at_least(matrix: Sequence[Sequence[float]]) -> float:
 
     Source: proved as claim GQ of proofs/; Cordonnier et al. 2020, App. E.
     Raises:
-        AlphaError: `matrix` is not square, finite and positive definite, or too nearly singular to tell.
+        AlphaError: `matrix` is not square, finite and positive definite, or too nearly singular for a decision.
     """
     array = np.asarray(matrix, dtype=np.float64)
     if array.ndim != 2 or array.shape[0] != array.shape[1] or not array.size or not np.isfinite(array).all():

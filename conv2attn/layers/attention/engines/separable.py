@@ -1,4 +1,4 @@
-"""The softmax over a box of scores that are a sum over the axes is the outer product of one softmax an axis: mix rows,
+"""The softmax over a box of scores that are a sum over the axes is the outer product of one softmax per axis: mix rows,
 then columns, then channels. Exact for every alpha and every real centre, and for learned positions, borders included:
 claim L2d. Heads that read one smoothed image are left to `smoothed`.
 """

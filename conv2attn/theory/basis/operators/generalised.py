@@ -47,7 +47,7 @@ class GeneralisedSoftmax(Positions):
 
     @classmethod
     def of_sizes(cls, sizes: Sequence[int]) -> Self:
-        """Heads at zero, of (heads, axes)."""
+        """Heads centred at zero, from `sizes` (heads, axes)."""
         return cls.of(torch.zeros(*sizes))
 
     @property
@@ -92,7 +92,7 @@ class GeneralisedSoftmax(Positions):
         values, vectors = torch.linalg.eigh(precision)
         plain = values[:, :1] > SINGULAR * values[:, -1:]
         # `d_axis^2 <= (P^-1)_axis d^T P d`. The diagonal of the inverse is the sum of v_k^2 / lambda_k over the
-        # eigenvectors; the eigenvalues also tell whether the matrix has an inverse.
+        # eigenvectors; the eigenvalues also show whether the matrix has an inverse.
         variances = torch.where(plain, (vectors.square() / values[:, None]).sum(-1), math.inf)
         heads = zip(self.center.tolist(), variances.tolist(), values[:, -1].tolist(), strict=True)
         return tuple(ScoreEllipse(tuple(center), tuple(spread), sharpest) for center, spread, sharpest in heads)

@@ -41,7 +41,7 @@ class LearnedSoftmax(Positions):
 
     @classmethod
     def of_sizes(cls, sizes: Sequence[int]) -> Self:
-        """Heads of these numbers: heads, width, and the reach of each axis."""
+        """Random heads from `sizes`: the number of heads, the width, and the reach of each axis."""
         heads, width, *reach = sizes
         return cls.of(heads, reach, width)
 

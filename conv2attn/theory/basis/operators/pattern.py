@@ -38,7 +38,7 @@ class Pattern:
         if queries.shape != keys.shape or queries.ndim != 1:
             raise GeometryError(
                 "C2A122",
-                f"queries {tuple(queries.shape)} and keys {tuple(keys.shape)} are no pairs",
+                f"queries {tuple(queries.shape)} and keys {tuple(keys.shape)} are not pairs",
                 "Pass as many queries as keys, each a vector of indices.",
             )
         require_below(queries, shape[0], "query")

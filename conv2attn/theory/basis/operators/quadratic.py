@@ -39,7 +39,7 @@ class Centered(Positions):
 
     @classmethod
     def of_sizes(cls, sizes: Sequence[int]) -> Self:
-        """Heads at zero, of (heads, axes)."""
+        """Heads centred at zero, from `sizes` (heads, axes)."""
         return cls.of(torch.zeros(*sizes), 1.0)
 
     @property
