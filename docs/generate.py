@@ -244,7 +244,7 @@ def refused_files() -> str:
     """The kinds of files that are not read as a network, and what to do with one."""
     refused = [each for each in KINDS if each not in (*READERS, FOLDER)]
     return "\n".join(
-        ["| no network | what to do |", "| --- | --- |", *(f"| {k.words} | {k.way_out} |" for k in refused)]
+        ["| not a network | what to do |", "| --- | --- |", *(f"| {k.words} | {k.way_out} |" for k in refused)]
     )
 
 

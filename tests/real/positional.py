@@ -43,7 +43,7 @@ def images(*sides: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Known:
-    """A model, what it is given, the leading tokens that are no pixels, and the grids of its layers that are read."""
+    """A model, what it is given, the leading tokens that are not pixels, and the grids of its layers that are read."""
 
     build: Callable[[], nn.Module]
     inputs: Any

@@ -80,5 +80,5 @@ def test_a_layer_is_read_where_the_scores_of_its_longest_axis_fit(sides, scores,
         monkeypatch.setattr(layers, "MEMORY_LIMIT", default)
         assert rows_of("layer", layer, sides, memory_limit=asked).grid.keys == sides
         monkeypatch.setattr(layers, "MEMORY_LIMIT", max(1, default - 1))
-        with pytest.raises(UsageError, match=f"C2A202 .* have scores of {8 * scores} bytes an axis"):
+        with pytest.raises(UsageError, match=f"C2A202 .* have scores of {8 * scores} bytes per axis"):
             rows_of("layer", layer, sides, memory_limit=max(1, asked - 1))
