@@ -13,17 +13,17 @@ StrideBy = Literal["queries", "pooling"]
 """How a strided layer skips outputs: by fewer queries, or by a pooling layer after the attention."""
 
 
-def only_one(asked: Mapping[Name, Any]) -> Name:
+def only_one(candidates: Mapping[Name, Any]) -> Name:
     """The name of the only argument that is passed, that is, neither None nor False.
 
     Raises:
         UsageError: none or several are passed (C2A004).
     """
-    passed = [name for name, value in asked.items() if value is not None and value is not False]
+    passed = [name for name, value in candidates.items() if value is not None and value is not False]
     if len(passed) != 1:
-        names = f"{', '.join([*asked][:-1])} and {[*asked][-1]}"
-        found = f"{len(passed)} of {names} are passed" if passed else f"none of {names} is passed"
-        raise UsageError("C2A004", found, "Pass one of them.")
+        names = f"{', '.join([*candidates][:-1])} and {[*candidates][-1]}"
+        reason = f"{len(passed)} of {names} are passed" if passed else f"none of {names} is passed"
+        raise UsageError("C2A004", reason, "Pass one of them.")
     return passed[0]
 
 

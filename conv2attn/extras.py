@@ -50,6 +50,6 @@ def missing(module: str, needed: str = "", reason: str = "") -> UsageError:
     """The error for a library that cannot be imported (C2A003)."""
     library = module.partition(".")[0]
     why = f" ({reason})" if reason and is_installed(library) else ""
-    found = f"{needed} needs {library}, which" if needed else library
+    subject = f"{needed} needs {library}, which" if needed else library
     remedy = f"Install it: pip install 'conv2attn[{EXTRAS[library]}]'." if library in EXTRAS else f"Install {library}."
-    return UsageError("C2A003", f"{found} cannot be imported{why}", remedy)
+    return UsageError("C2A003", f"{subject} cannot be imported{why}", remedy)

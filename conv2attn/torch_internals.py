@@ -118,6 +118,6 @@ def view_in_place(operator: Any) -> Any:
     views = getattr(torch.ops.aten, operator._schema.name.partition("::")[2].rstrip("_"), None)
     names = views.overloads() if views is not None else []
     # Named axes have another overload; `transpose_` has only one, without a name of its own.
-    found = [name for name in (operator._overloadname, "int") if name in names]
-    view = getattr(views, found[0]) if found else None
+    shared_names = [name for name in (operator._overloadname, "int") if name in names]
+    view = getattr(views, shared_names[0]) if shared_names else None
     return view if view is not None and any(each.alias_info for each in view._schema.returns) else None

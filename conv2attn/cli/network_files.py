@@ -148,11 +148,11 @@ def symmetric_file(
     """
     network = prepared(reading.load(model), running)
     about = [("model", model), ("sha256", sha256(Path(model)))]
-    asked: dict[str, Any] = {"shift": shift, "flip": flip, "permute": running.seed if permute else None}
+    movement: dict[str, Any] = {"shift": shift, "flip": flip, "permute": running.seed if permute else None}
     try:
         with progress() as bar:
             images = images_of(running, network, reading)
-            return symmetric(network, **asked, circumstances=about, progress=bar, **images)
+            return symmetric(network, **movement, circumstances=about, progress=bar, **images)
     except UsageError as error:
         raise type(error)(error.code, with_names(error.found, model, model), error.remedy) from error
 
@@ -187,8 +187,8 @@ def certify_with(
             return certify(networks[0], networks[1], *call.positional, forward=call.named, **options)
     except UsageError as error:
         names = dict(circumstances)
-        found = with_names(error.found, names["original"], names.get("converted", "the converted network"))
-        raise type(error)(error.code, found, error.remedy) from error
+        sentence = with_names(error.found, names["original"], names.get("converted", "the converted network"))
+        raise type(error)(error.code, sentence, error.remedy) from error
 
 
 def recheck_file(

@@ -160,8 +160,8 @@ def verify(context: click.Context, /, showing: Showing, **arguments: Any) -> Non
 
     path = arguments["save_input"]
     certificate = network_files.verify_files(**arguments, command=command_line(context), force=showing.force)
-    found = "repeat" in certificate.circumstances
-    done = f"wrote {path}" if found else f"{path} was not written: no such input was found"
+    differ = "repeat" in certificate.circumstances
+    done = f"wrote {path}" if differ else f"{path} was not written: no such input was found"
     showing.finish(certificate, *([done] if path else []))
 
 

@@ -87,8 +87,8 @@ def asked_of(
     weight = first_weight(original)
     like = torch.empty(0) if weight is None else weight
     if isinstance(modes, str) or not set(modes) <= MODES.keys():
-        known = ", ".join(map(repr, MODES))
-        raise UsageError("C2A002", f"also_modes={modes!r} are not modes of gradients", f"Pass some of {known}.")
+        mode_names = ", ".join(map(repr, MODES))
+        raise UsageError("C2A002", f"also_modes={modes!r} are not modes of gradients", f"Pass some of {mode_names}.")
     input_range = not_negative(input_range, "input_range")
     if type(seed) is not int or seed not in SEED_RANGE:
         raise UsageError("C2A006", f"seed={seed!r} is not a whole number of 64 bits", "Pass an int.")

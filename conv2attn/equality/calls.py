@@ -83,10 +83,10 @@ def call(network: Callable[..., Any], images: Inputs, *, mode: str = "no gradien
         UsageError: there is not enough memory (C2A202).
         UnsupportedError: the parts of what is returned cannot be walked; see `output_parts` (C2A407).
     """
-    given = map_tensors(Tensor.clone, images)
+    own_inputs = map_tensors(Tensor.clone, images)
     try:
         with seeded([each.device for each in tensors_in(images)], seed), MODES[mode]():
-            positional, named = arguments(given)
+            positional, named = arguments(own_inputs)
             output = network(*positional, **named)
     except (Exception, SystemExit) as error:  # the code of a network may raise anything
         if without_memory(error):
@@ -95,7 +95,7 @@ def call(network: Callable[..., Any], images: Inputs, *, mode: str = "no gradien
         return Returned(failure=f"{type(error).__name__}: {reason(error)}", fault=blame(error))
     for _ in output_parts(output):
         pass  # the walk ends, so the result can be compared part by part
-    return Returned(output, given)
+    return Returned(output, own_inputs)
 
 
 class Named(TorchDispatchMode):

@@ -113,43 +113,42 @@ class Comparison:
 
     def between(self) -> list[Finding]:
         """The findings on the code between the layers, and on the outputs."""
-        second, found = self.runs.second, list[Finding]()
+        second, output_findings = self.runs.second, list[Finding]()
         if second.failure:
             where = f", by an error of {second.fault}" if second.fault else " where the first network does"
             sentence = f"the second network does not run{where}: {second.failure}"
             judged = (undecided if second.fault else refuted)("outputs", "C2A407", sentence)
             return [*self.modes(), self.structure, judged]
-        found.append(judge_outputs(self.runs.first, second.output, self.overflow))
-        found += findings_returned(self.runs.first, second.output)
+        output_findings.append(judge_outputs(self.runs.first, second.output, self.overflow))
+        output_findings += findings_returned(self.runs.first, second.output)
         # Outputs in another order are not a difference: tensors paired by order alone may hold, but cannot refute.
-        if self.matching.by_order and (found[0].verdict is Verdict.REFUTED or self.apart.refutes):
+        if self.matching.by_order and (output_findings[0].verdict is Verdict.REFUTED or self.apart.refutes):
             return [*self.modes(), self.unmatched, self.structure]
-        if found[0].verdict is Verdict.REFUTED:
-            told = found[0].sentence
-            self.shown = Counterexample(self.images[0], told=told)
-        if found[0].verdict is not Verdict.HOLDS:
-            return [*self.modes(), self.structure, *found]
+        if output_findings[0].verdict is Verdict.REFUTED:
+            self.shown = Counterexample(self.images[0], told=output_findings[0].sentence)
+        if output_findings[0].verdict is not Verdict.HOLDS:
+            return [*self.modes(), self.structure, *output_findings]
         same = self.structure.verdict is Verdict.HOLDS
         foreign = None if same else self.foreign
         if foreign is not None and not self.apart.refutes:
-            return [*self.modes(), self.numbers, foreign, *found]
+            return [*self.modes(), self.numbers, foreign, *output_findings]
         if self.apart.refutes:  # no other finding can outweigh it
             self.shown = self.image_apart
             # If modes differ, the mode is the cause, and no section is searched.
             parting = [] if self.modes() else [foreign or self.compared_sections()]
-            return [*self.modes(), self.numbers, *parting, self.structure, *found]
+            return [*self.modes(), self.numbers, *parting, self.structure, *output_findings]
         numbers = [self.numbers] if self.apart.trouble else []
         # Layers that hold, in the same code, decide alone: comparing formulas takes hundreds of calls and adds nothing.
         if same and not self.left_undecided:
-            return [self.structure, *numbers, *found]
+            return [self.structure, *numbers, *output_findings]
         open_questions = list[Finding]()
         # A hook on all modules may change any result, and formulas and sections run modules of their own.
         for ask in () if hooks_on_all_modules() else (self.formula, self.compared_sections):
             finding = ask()
             if finding.verdict is Verdict.HOLDS:
-                return [finding, *numbers, *found]
+                return [finding, *numbers, *output_findings]
             open_questions.insert(0, finding)
-        return [*self.modes(), self.numbers, *open_questions, self.structure, *found]
+        return [*self.modes(), self.numbers, *open_questions, self.structure, *output_findings]
 
     @property
     def unmatched(self) -> Finding:
@@ -379,8 +378,8 @@ class Comparison:
     @property
     def overflow(self) -> str:
         """The first layer in which the original overflows on the inputs that were run, and why; empty if none."""
-        met = (pair for pair in self.layers if pair.measured.shapes and pair.readable)
-        reasons = ((pair.first.label, pair.overflow(0)) for pair in met)
+        measured_pairs = (pair for pair in self.layers if pair.measured.shapes and pair.readable)
+        reasons = ((pair.first.label, pair.overflow(0)) for pair in measured_pairs)
         return next((f"{name}: {why}" for name, why in reasons if why), "")
 
     @property

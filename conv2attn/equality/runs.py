@@ -98,7 +98,7 @@ def difference_in_words(first: Returned, second: Returned, names: tuple[str, str
 
 def first_mode(modes: Sequence[str], difference: Callable[[str], str]) -> str:
     """The first difference in one of the modes of gradients, in words; empty if none."""
-    return next((f"{in_mode(mode)}, {found}" for mode in modes if (found := difference(mode))), "")
+    return next((f"{in_mode(mode)}, {change}" for mode in modes if (change := difference(mode))), "")
 
 
 def difference_beside(mode: str, networks: tuple[nn.Module, nn.Module], images: Inputs) -> str:
@@ -111,8 +111,8 @@ def change_with_mode(mode: str, networks: tuple[nn.Module, nn.Module], images: I
     """How one of the networks returns other numbers in a mode than without gradients, in words."""
     for which, network in zip(WHICH, networks, strict=True):
         plain, there = (numbers_of(call(copy_network(network), images, mode=each)) for each in ("no gradients", mode))
-        if found := difference_in_words(plain, there, ("without gradients it", f"the {which} network")):
-            return f"the {which} returns something else than without: {found}"
+        if change := difference_in_words(plain, there, ("without gradients it", f"the {which} network")):
+            return f"the {which} returns something else than without: {change}"
     return ""
 
 

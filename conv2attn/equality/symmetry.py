@@ -101,9 +101,9 @@ def symmetric(
     Source: Cordonnier et al. 2020, Sec. 2.1 and 2.3; claim EQV of proofs/.
     """
     check_network(network, "network")
-    asked: dict[Kind, Any] = {"shift": shift, "flip": flip, "permute": permute}
-    kind = only_one(asked)
-    amounts = asked[kind]
+    movements: dict[Kind, Any] = {"shift": shift, "flip": flip, "permute": permute}
+    kind = only_one(movements)
+    amounts = movements[kind]
     if options.get("also_sizes"):
         raise UsageError("C2A004", "several sizes were passed, but a movement has one", "Ask for one size a call.")
     images = options.get("images")

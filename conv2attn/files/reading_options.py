@@ -91,22 +91,22 @@ class Reading:
         return call
 
     def images(
-        self, path: str, network: nn.Module, asked: Sequence[int] | None, default: Sequence[int] | None = None
+        self, path: str, network: nn.Module, requested_size: Sequence[int] | None, default: Sequence[int] | None = None
     ) -> tuple[Tensor, str]:
-        """The images in a file, in the dtype of `network`, and a description; pictures get the size `asked`.
+        """The images in a file, in the dtype of `network`, and a description; pictures get the size `requested_size`.
 
-        Without `asked`, pictures get the size `default`.
+        Without `requested_size`, pictures get the size `default`.
 
         Raises:
             CheckpointError: see `read_images`; or numbers are not finite (C2A303).
-            UsageError: arrays, which are never resized, do not have the size `asked` (C2A007).
+            UsageError: arrays, which are never resized, do not have the size `requested_size` (C2A007).
         """
         mean, std = self.normalisation()
-        images, described = read_images(path, network, size=asked or default, mean=mean, std=std)
+        images, described = read_images(path, network, size=requested_size or default, mean=mean, std=std)
         if not bool(images.isfinite().all()):
             raise CheckpointError("C2A303", f"{path} holds numbers that are not finite", "Pass images.")
-        if asked and tuple(images.shape[1:]) != tuple(asked):
-            stored, wanted = ("x".join(map(str, sides)) for sides in (images.shape[1:], asked))
+        if requested_size and tuple(images.shape[1:]) != tuple(requested_size):
+            stored, wanted = ("x".join(map(str, sides)) for sides in (images.shape[1:], requested_size))
             reason = f"{path} holds numbers {stored}, which are not resized, but --input-size is {wanted}"
             raise UsageError("C2A007", reason, "Leave out --input-size, or pass pictures, which are resized.")
         if not images.is_floating_point() and images.ndim < 3 and takes_ids(network):

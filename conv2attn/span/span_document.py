@@ -75,8 +75,8 @@ def span_answer(report: SpanReport, verbose: bool = False) -> list[str]:
     checked = [row.deciding for row in report.rows if row.deciding.targets]
     holding = sum(row.verdict is Verdict.HOLDS for row in report.rows)
     layers = counted(len(report.rows), "layer")
-    asked = {row.deciding.name for row in report.rows}
-    where = QUANTIFIERS[asked.pop()] if len(asked) == 1 else ""
+    conditions = {row.deciding.name for row in report.rows}
+    where = QUANTIFIERS[conditions.pop()] if len(conditions) == 1 else ""
     lines = [f"{report.verdict.value}: {where}{holding} of {layers} can form every convolution with these taps"]
     if not checked:
         return lines

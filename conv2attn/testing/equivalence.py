@@ -164,10 +164,10 @@ class NetworksDifferError(AssertionError):
     """Raised for two networks not known to be equal, with their `certificate`."""
 
     def __init__(self, certificate: "Certificate", up_to: UpTo):
-        found = certificate.to_text(width=WIDTH)
+        text = certificate.to_text(width=WIDTH)
         if certificate.verdict is Verdict.HOLDS:
-            found = f"holds as {certificate.strength.value} only, but up_to={up_to!r} requires more\n{found}"
-        super().__init__(found)
+            text = f"holds as {certificate.strength.value} only, but up_to={up_to!r} requires more\n{text}"
+        super().__init__(text)
         self.certificate = certificate
 
 

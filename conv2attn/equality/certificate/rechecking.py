@@ -74,9 +74,9 @@ def _(recheck: Recheck, verbose: bool = False) -> Document:
     counts = f"stored verdict: {recheck.stored}"
     if recheck.verdict is Verdict(recheck.stored) is Verdict.REFUTED and not recheck.wrong:
         counts += ", which is right"
-    found = [f"found here: {recheck.claim}"] if recheck.claim else []
-    found += [f"not derived again: {CIRCUMSTANCES}"]
-    return Document((verdict,), (Notes((*recheck.wrong, *recheck.unknown, *found, counts)),), recheck.verdict)
+    remarks = [f"found here: {recheck.claim}"] if recheck.claim else []
+    remarks += [f"not derived again: {CIRCUMSTANCES}"]
+    return Document((verdict,), (Notes((*recheck.wrong, *recheck.unknown, *remarks, counts)),), recheck.verdict)
 
 
 def recheck_certificate(
@@ -100,8 +100,8 @@ def recheck_certificate(
     )
     every = list(compare_documents(stored, fresh, here=here))
     identifications = identified_again(networks, anew) if anew and anew.rounded is None else []
-    if told := told_apart(identifications):
-        every.append((f"that both are one formula: {told}", False))
+    if difference := difference_of_formulas(identifications):
+        every.append((f"that both are one formula: {difference}", False))
         identifications = []
     wrong, unknown = (tuple(sentence for sentence, sure in every if sure is which) for which in (True, False))
     # If the networks are refuted again, the measured numbers may differ, since another machine rounds otherwise.
@@ -114,9 +114,9 @@ def recheck_certificate(
     return Recheck(path, body["verdict"], wrong, unknown, chance, sizes, identifications[0].mode)
 
 
-def told_apart(found: Sequence[Identification]) -> str:
+def difference_of_formulas(identifications: Sequence[Identification]) -> str:
     """The reason why both networks are not known to be one formula at all sizes; empty if they are."""
-    return next((each.reason or "the formulas differ" for each in found if not each.equal), "")
+    return next((each.reason or "the formulas differ" for each in identifications if not each.equal), "")
 
 
 def with_stored_chance(anew: Certificate, body: Mapping[str, Any]) -> Certificate:

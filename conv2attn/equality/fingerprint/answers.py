@@ -92,15 +92,17 @@ class Answers:
         numbers = memoryview(bytes_of(weight.mT).numpy())  # type: ignore[arg-type]
         step = max(1, weight.shape[0] * weight.element_size())
         hashes = [hashlib.sha256(numbers[at : at + step]).digest() for at in range(0, len(numbers), step)]
-        held = self.columns.setdefault((self.hash_of(run, tokens), (*tokens.size(), weight.dtype)), {})
-        if not hashes or not all(each in held for each in hashes):
+        cached_columns = self.columns.setdefault((self.hash_of(run, tokens), (*tokens.size(), weight.dtype)), {})
+        if not hashes or not all(each in cached_columns for each in hashes):
             values = anew()
             if values.numel() <= self.room:
                 self.room -= values.numel()
-                held.update({each: (values, place) for place, each in enumerate(hashes)})
+                cached_columns.update({each: (values, place) for place, each in enumerate(hashes)})
             return values
         # Adjacent columns are one slice, as in a product that was cut in three.
-        runs = groupby(enumerate(map(held.__getitem__, hashes)), lambda each: (id(each[1][0]), each[1][1] - each[0]))
+        runs = groupby(
+            enumerate(map(cached_columns.__getitem__, hashes)), lambda each: (id(each[1][0]), each[1][1] - each[0])
+        )
         parts = [[entry for _, entry in run] for _, run in runs]
         slices = [part[0][0][..., part[0][1] : part[-1][1] + 1] for part in parts]
         return slices[0] if len(slices) == 1 else torch.cat(slices, -1)

@@ -116,11 +116,11 @@ class Field:
         Raises:
             Undecided: they are complex, quantised or not dense.
         """
-        numbers, mark, known = self.read(numbers)
+        numbers, mark, facts = self.read(numbers)
         values = torch.empty(self.count, *numbers.shape, dtype=torch.int32)
         for place in range(self.count):
             self.reduce(numbers, place, values[place])
-        return known.but(values=values, mark=mark)
+        return facts.but(values=values, mark=mark)
 
     def factor(self, numbers: Tensor) -> Factor:
         """Real numbers as a factor of products, with residues computed for one prime at a time.
@@ -130,14 +130,14 @@ class Field:
         """
         if numbers.dim() == 2 and numbers.mT.is_contiguous() and not numbers.is_contiguous():
             return self.factor(numbers.mT).turned  # in the order of memory
-        numbers, mark, known = self.read(numbers)
-        self.usable(known.but(mark=mark), "a product")
+        numbers, mark, facts = self.read(numbers)
+        self.usable(facts.but(mark=mark), "a product")
         # Most weights become integers below 2^52 after enough doublings. A remainder in float64 is then their residue
         # up to a power of two, by which the products are multiplied. Subnormal ones, of 150 halvings, are read as bits:
         # `torch.set_flush_denormal` would make them zero in arithmetic.
-        single = numbers.dtype == torch.float32 and bool(numbers.numel()) and known.halvings < 150
-        whole = single and max(-numbers.min().item(), numbers.max().item()) <= 2.0 ** (52 - known.halvings)
-        halvings = int(known.halvings) if whole else 0
+        single = numbers.dtype == torch.float32 and bool(numbers.numel()) and facts.halvings < 150
+        whole = single and max(-numbers.min().item(), numbers.max().item()) <= 2.0 ** (52 - facts.halvings)
+        halvings = int(facts.halvings) if whole else 0
 
         def part(place: int, columns: slice, rows: slice) -> Tensor:
             prime = self.primes[place]
@@ -150,7 +150,7 @@ class Field:
 
             return in_blocks(numbers[..., rows, columns], residues)
 
-        return Factor(tuple(numbers.shape), known, part, halvings)
+        return Factor(tuple(numbers.shape), facts, part, halvings)
 
     def as_factor(self, numbers: Residues) -> Factor:
         """Residues as a factor."""

@@ -126,7 +126,7 @@ def mean(field: Field, a: Residues, axes: Sequence[int], keep: bool = False) -> 
 
 
 def matmul(
-    field: Field, a: Factor, b: Factor, held: Callable[[Callable[[], Tensor]], Tensor] = lambda anew: anew()
+    field: Field, a: Factor, b: Factor, cached: Callable[[Callable[[], Tensor]], Tensor] = lambda anew: anew()
 ) -> Residues:
     """The product of matrices, (..., n, k) and (..., k, m).
 
@@ -135,7 +135,7 @@ def matmul(
     """
     field.usable(a.known, "a product of matrices")
     field.usable(b.known, "a product of matrices")
-    values = held(lambda: summed_products(field, a, b))
+    values = cached(lambda: summed_products(field, a, b))
     sign = min(NOT_NEGATIVE, a.known.sign, b.known.sign)
     return Residues(values, None, True, sign, **product_facts(a.known, b.known, a.shape[-1]))
 

@@ -50,35 +50,35 @@ def taken_apart(output: Any, leaves: list[Tensor]) -> Any:
     return form
 
 
-def reachable(network: Any, found: dict[int, Any] | None = None, depth: int = 0) -> dict[int, Any]:
+def reachable(network: Any, objects: dict[int, Any] | None = None, depth: int = 0) -> dict[int, Any]:
     """The modules, tensors and functions that a network or a function can reach by name.
 
     Raises:
         Undecided: a part is compiled.
     """
-    found = {} if found is None else found
+    objects = {} if objects is None else objects
     if isinstance(network, SCRIPTED) or hasattr(network, "_torchdynamo_orig_callable"):
         raise Undecided("compiled code, whose operators cannot be seen")
-    if id(network) in found or depth > 4:
-        return found
+    if id(network) in objects or depth > 4:
+        return objects
     if isinstance(network, nn.Module):
         for module in network.modules():
-            found[id(module)] = module
-            found |= {id(method): method for method in methods_of(type(module))}
+            objects[id(module)] = module
+            objects |= {id(method): method for method in methods_of(type(module))}
             for value in vars(module).values():
                 if isinstance(value, FunctionType | Tensor | torch.jit.ScriptFunction):
-                    reachable(value, found, depth + 1)
+                    reachable(value, objects, depth + 1)
     elif isinstance(network, Tensor):
-        found[id(network)] = network
+        objects[id(network)] = network
     elif isinstance(network, MethodType):
-        reachable(network.__self__, found, depth + 1)
-        reachable(network.__func__, found, depth + 1)
+        reachable(network.__self__, objects, depth + 1)
+        reachable(network.__func__, objects, depth + 1)
     elif isinstance(network, FunctionType):
-        found[id(network)] = network
+        objects[id(network)] = network
         for value in (*globals_of(network), *cells_of(network), *(network.__defaults__ or ())):
             if isinstance(value, FOLLOWED) and not (getattr(value, "__module__", None) or "").startswith("torch."):
-                reachable(value, found, depth + 1)
-    return found
+                reachable(value, objects, depth + 1)
+    return objects
 
 
 def methods_of(kind: type) -> list[FunctionType]:
@@ -132,7 +132,7 @@ def network_state(network: Any, kinds: Any = object) -> dict[int, Any]:
             return (id(value), [(name, plain(each, depth + 1)) for name, each in vars(value).items()])
         return id(value)
 
-    held: dict[int, Any] = {}
+    contents: dict[int, Any] = {}
     for key, part in reachable(network).items():
         if not isinstance(part, kinds):
             continue
@@ -142,16 +142,16 @@ def network_state(network: Any, kinds: Any = object) -> dict[int, Any]:
             values = [(name, value) for name, value in vars(part).items() if name != "_modules"]
             # Most attributes are empty dictionaries of hooks, which are skipped. One that a call fills appears, and so
             # differs.
-            held[key] = [(name, plain(value)) for name, value in values if isinstance(value, Tensor) or value]
+            contents[key] = [(name, plain(value)) for name, value in values if isinstance(value, Tensor) or value]
         elif isinstance(part, Tensor):
-            held[key] = plain(part)
+            contents[key] = plain(part)
         else:
             # Functions are the same objects in a copy of the network: a call of either advances a counter that they
             # enclose or name.
             globally = [part.__globals__.get(name) for name in part.__code__.co_names if name.islower()]
             changing = [each for each in globally if isinstance(each, int | float | list | dict)]
-            held[key] = [plain(value) for value in (*cells_of(part), *changing)]
-    return held
+            contents[key] = [plain(value) for value in (*cells_of(part), *changing)]
+    return contents
 
 
 def alike(first: Any, second: Any) -> bool:

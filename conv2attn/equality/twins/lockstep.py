@@ -246,8 +246,8 @@ class Lockstep:
             if first is second:
                 return
             raise Different("a tensor that is not dense")
-        seen = ("shape", "dtype", "requires_grad", "is_leaf") if bits else ("dtype", "requires_grad")
-        for key in (*seen, "device") if self.numbers else seen:
+        attributes_compared = ("shape", "dtype", "requires_grad", "is_leaf") if bits else ("dtype", "requires_grad")
+        for key in (*attributes_compared, "device") if self.numbers else attributes_compared:
             if getattr(first, key) != getattr(second, key):
                 raise Different(f"{key} of a tensor is {getattr(second, key)}, not {getattr(first, key)}")
         if bits and self.numbers and layout(first) != layout(second):

@@ -20,10 +20,10 @@ def own_inputs(args: Any, kwargs: Any, number: Callable[[Tensor], Tensor]) -> tu
     """Copies of the inputs: `number` replaces floating tensors other than masks, and ids are marked."""
     masks = masks_among((args, dict(kwargs)))
 
-    def own(given: Tensor) -> Tensor:
-        t = given.detach().clone()
+    def own(passed: Tensor) -> Tensor:
+        t = passed.detach().clone()
         if is_number(t):
-            t = t if id(given) in masks else number(t)
+            t = t if id(passed) in masks else number(t)
         elif t.dtype != torch.bool:
             t._ids = True  # type: ignore[attr-defined]
         t._made = True  # type: ignore[attr-defined]

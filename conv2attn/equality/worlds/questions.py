@@ -69,11 +69,11 @@ def match_in_order(question: Question, tensors: Sequence[Question], turn: int, w
     return None
 
 
-def lies_alike(question: Question, asked: Question) -> bool:
+def lies_alike(question: Question, other: Question) -> bool:
     """Whether most of a sample of the unmasked numbers agree element by element."""
-    if asked.keys.shape != question.keys.shape:
+    if other.keys.shape != question.keys.shape:
         return False
-    few = [t[:, question.sample] for each in (asked, question) for t in (each.keys, each.squares)]
+    few = [t[:, question.sample] for each in (other, question) for t in (each.keys, each.squares)]
     return not bool(deviations(*few).median() > LIMIT)
 
 
@@ -84,11 +84,11 @@ def match_in_another_order(question: Question, tensors: Sequence[Question]) -> M
     number of the first network would not be noticed.
     """
     # If numbers are in order and a few differ too much, reordering cannot help.
-    if any(lies_alike(question, asked) for asked in tensors):
+    if any(lies_alike(question, candidate) for candidate in tensors):
         return None
     k, q, here = question.keys, question.squares.double(), torch.nonzero(question.lively).flatten()
-    for number, asked in enumerate(tensors):
-        keys, squares = asked.keys, asked.squares.double()
+    for number, candidate in enumerate(tensors):
+        keys, squares = candidate.keys, candidate.squares.double()
         # The sums differ by less than the sum of rounding effects, unless the numbers differ.
         if keys.shape != k.shape or bool(((keys - k).sum(1).abs() > LIMIT * (squares + q).sqrt().sum(1)).any()):
             continue

@@ -102,13 +102,13 @@ def position_attention(network: nn.Module, grid: Sequence[int] | None = None) ->
     Raises:
         UsageError: a layer has another grid, or an unknown one (C2A503).
     """
-    sides, found = None if grid is None else tuple(grid), dict[str, LayerAttention]()
+    sides, attention_by_name = None if grid is None else tuple(grid), dict[str, LayerAttention]()
     for name, module in network.named_modules():
         if isinstance(module, MultiHeadSelfAttention):
-            found[name or "(root)"] = own_position_attention(name, module, sides)
+            attention_by_name[name or "(root)"] = own_position_attention(name, module, sides)
         elif GATED.search(forward_kind(module)):
-            found[name or "(root)"] = gated(network, name, module, sides)
-    return found
+            attention_by_name[name or "(root)"] = gated(network, name, module, sides)
+    return attention_by_name
 
 
 def forward_kind(module: nn.Module) -> str:

@@ -21,7 +21,7 @@ from conv2attn.networks.positions import PositionAttention, Unread, leading_note
 from conv2attn.networks.reading.attended import Attended, Running
 from conv2attn.networks.reading.double_precision import double_copy
 from conv2attn.networks.reading.perturbed import on_the_cpu
-from conv2attn.networks.reading.phase import Held, literally, read_network
+from conv2attn.networks.reading.phase import CaptureRun, literally, read_network
 from conv2attn.networks.reading.records import Read, Tokens
 from conv2attn.networks.reading.responses import sums_of_rows
 from conv2attn.networks.reading.watch import Watch
@@ -156,23 +156,25 @@ def known_of(double: nn.Module, first: Any, second: Any, sides: Sides | None, dt
 
     # A product that differs between two images depends on content. Products of parameters, such as biases that a layer
     # computes from coordinates, are equal to the last bit, and are kept.
-    relative, stem = Held(marked=zeroed), changed(firsts_of(double, first), firsts_of(double, second))
-    absolute = Held(call=lambda each, inputs: without(min(stem, default=0), each, inputs))
-    same, found, fitting = agreeing(double, relative, first, second), dict[str, Known](), False
+    relative, stem = CaptureRun(marked=zeroed), changed(firsts_of(double, first), firsts_of(double, second))
+    absolute = CaptureRun(call=lambda each, inputs: without(min(stem, default=0), each, inputs))
+    same, conclusions, fitting = agreeing(double, relative, first, second), dict[str, Known](), False
     for read in read_network(double, first, Selection(()), relative):
         if isinstance(read.attention, nn.Module):  # layers of this project are read from their parameters
             continue
         fitting = fitting or sides is None or fits(read, sides)
-        found[read.name] = concluded(read, sides, dtype, RELATIVE, read.name in same)
+        conclusions[read.name] = concluded(read, sides, dtype, RELATIVE, read.name in same)
     if not fitting:
         return {}
     lead = order[0]
-    if stem and found.get(lead) == Unread(NO_TERM) and lead in agreeing(double, absolute, first, second):
+    if stem and conclusions.get(lead) == Unread(NO_TERM) and lead in agreeing(double, absolute, first, second):
         (read,) = read_network(double, first, Selection((literally(lead),)), absolute)
         alone = {lead: concluded(read, sides, dtype, ABSOLUTE, True)}
         if isinstance(alone[lead], PositionAttention):
-            found |= {name: Unread(AFTER_FIRST) for name, each in found.items() if each == Unread(NO_TERM)} | alone
-    return found
+            conclusions |= {
+                name: Unread(AFTER_FIRST) for name, each in conclusions.items() if each == Unread(NO_TERM)
+            } | alone
+    return conclusions
 
 
 class Numbered(TorchFunctionMode):
@@ -230,16 +232,18 @@ def changed(first: Sums, second: Sums) -> set[int]:
     return {number for number, each in first.items() if number not in second or not torch.equal(each, second[number])}
 
 
-def held_weights(network: nn.Module, held: Held, inputs: Any, use: Callable[[str, Tensor], None]) -> None:
-    """Passes the weights of each attention to `use`, in a run under `held`."""
+def weights_in_run(
+    network: nn.Module, capture_run: CaptureRun, inputs: Any, use: Callable[[str, Tensor], None]
+) -> None:
+    """Passes the weights of each attention to `use`, in a run under `capture_run`."""
 
     def see(attended: Attended, _: Running) -> None:
         use(attended.name, attended.attention.detach().double())
 
-    Watch(network, see, marked=held.marked).run(lambda: held.call(network, inputs))
+    Watch(network, see, marked=capture_run.marked).run(lambda: capture_run.call(network, inputs))
 
 
-def agreeing(network: nn.Module, held: Held, first: Any, second: Any) -> set[str]:
+def agreeing(network: nn.Module, capture_run: CaptureRun, first: Any, second: Any) -> set[str]:
     """The names of the attentions that are equal on two inputs."""
     sums, same = dict[str, Tensor](), set[str]()
 
@@ -251,8 +255,8 @@ def agreeing(network: nn.Module, held: Held, first: Any, second: Any) -> set[str
         if one is not None and one.shape == other.shape and torch.allclose(one, other, rtol=SAME, atol=SAME):
             same.add(name)
 
-    held_weights(network, held, first, keep)
-    held_weights(network, held, second, compare)
+    weights_in_run(network, capture_run, first, keep)
+    weights_in_run(network, capture_run, second, compare)
     return same
 
 

@@ -100,7 +100,7 @@ WRITES = {T.data.__get__, T.data.__set__, T.__setitem__, T.__iadd__, T.__imul__}
 
 
 @contextmanager
-def held(module: nn.Module) -> Iterator[None]:
+def cast_once(module: nn.Module) -> Iterator[None]:
     """Within the block, each parameter of a module is cast only once."""
     cast = [each for each in module.parameters() if type(each) is Widened and each.held is None]
     try:

@@ -35,16 +35,18 @@ SURE = 5.0
 """A centre may be off by this many standard errors by chance."""
 
 
-def by_maps(perturbed: Perturbed, found: dict[Call, dict[str, Places]], rule: Silence) -> dict[Call, dict[str, Places]]:
+def by_maps(
+    perturbed: Perturbed, by_call: dict[Call, dict[str, Places]], rule: Silence
+) -> dict[Call, dict[str, Places]]:
     """The places of tokens; those of blurred tokens come from the feature maps before them, if these determine them."""
-    left = [(call, role) for call, roles in found.items() for role, each in roles.items() if each.why == BLURRED]
+    left = [(call, role) for call, roles in by_call.items() for role, each in roles.items() if each.why == BLURRED]
     blurring = Counter[Key]()
     for back in range(MOST_MAPS):
         # Maps before one that blurs a token blur it more, unless a branch joins there.
         left = [key for key in left if blurring[key] < MOST_BLURRING]
         groups = defaultdict[Shape, set[int]](set)
         for call, role in left:
-            maps = found[call][role].maps
+            maps = by_call[call][role].maps
             wide = [
                 at
                 for at, (count, _, *sides) in enumerate(maps)
@@ -59,9 +61,9 @@ def by_maps(perturbed: Perturbed, found: dict[Call, dict[str, Places]], rule: Si
             placed = dict[Key, Places]()
             for call, role in list(left):
                 exact = answers.get(call, {}).get(role)
-                blurred, place = found[call][role], None
+                blurred, place = by_call[call][role], None
                 if exact is not None and exact.why == CHANNELS:  # after convolutions the image cannot show this
-                    found[call][role] = exact
+                    by_call[call][role] = exact
                     left.remove((call, role))
                 elif exact is not None and not exact.why:
                     whole = in_whole(exact, blurred, parts)
@@ -71,9 +73,9 @@ def by_maps(perturbed: Perturbed, found: dict[Call, dict[str, Places]], rule: Si
                 if place is not None:
                     placed[call, role] = place
             for call, role in set(placed) if parts == 1 else in_order(perturbed, placed, rule):
-                found[call][role] = placed[call, role]
+                by_call[call][role] = placed[call, role]
                 left.remove((call, role))
-    return found
+    return by_call
 
 
 def in_whole(exact: Places, blurred: Places, parts: int) -> Places | None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from conv2attn.networks.reading.attended import Attended, Rule, Running
 from conv2attn.networks.reading.head_matrices import HeadMatrices
-from conv2attn.networks.reading.orders import Heads, as_tensor, as_tokens, asked, index_in
+from conv2attn.networks.reading.orders import Heads, as_tensor, as_tokens, changing_parts, index_in
 from conv2attn.networks.reading.replay_result import (
     MIXES_VALUES,
     MOST_PASSES,
@@ -93,10 +93,10 @@ class Layer:
 
         A layer may write into its arguments, so it gets copies, and the recorded inputs stay unchanged.
         """
-        outputs, seen = dict[nn.Module, Tensor](), list[Attended]()
+        outputs, attentions = dict[nn.Module, Tensor](), list[Attended]()
         inputs, copies, originals = dict[nn.Module, list[Tensor]](), dict[int, Tensor](), dict[int, Tensor]()
 
-        def given(tensor: Tensor) -> Tensor:
+        def own_copy(tensor: Tensor) -> Tensor:
             if 0 in tensor.stride() or isinstance(tensor, nn.Parameter):  # these are not written to
                 return tensor
             copied = copies.setdefault(id(tensor), tensor.clone())
@@ -105,7 +105,7 @@ class Layer:
 
         def see(attended: Attended, _: Running) -> None:
             attended.value = None if attended.value is None else attended.value.clone()
-            seen.append(attended)
+            attentions.append(attended)
 
         def begin(part: nn.Module, args: Any, kwargs: Any) -> Any:
             tensors: list[Tensor] = []
@@ -121,21 +121,21 @@ class Layer:
 
         def end(part: nn.Module, _: Any, output: Any) -> None:
             first = output[0] if isinstance(output, tuple | list) and output else output
-            if len(seen) >= max(1, self.times) and isinstance(first, Tensor):
+            if len(attentions) >= max(1, self.times) and isinstance(first, Tensor):
                 outputs.setdefault(part, first)
 
         watch = Watch(self.around, see, rule)
         handles = [each.register_forward_pre_hook(begin, with_kwargs=True) for each in self.names]
         handles += [each.register_forward_hook(end) for each in self.names]
         try:
-            args, kwargs = tree_map_only(Tensor, given, fresh((self.call.args, self.call.kwargs)))
+            args, kwargs = tree_map_only(Tensor, own_copy, fresh((self.call.args, self.call.kwargs)))
             watch.run(lambda: self.around(*args, **kwargs))
         finally:
             for handle in handles:
                 handle.remove()
         if rule is None:
-            self.inputs, self.after, self.times = inputs, list(outputs), len(seen)
-        return Ran(outputs, seen)
+            self.inputs, self.after, self.times = inputs, list(outputs), len(attentions)
+        return Ran(outputs, attentions)
 
     def lacks_outputs(self, reading: Replayed) -> bool:
         """Whether the output weights for a reading of this module seem to lie outside it."""
@@ -213,13 +213,13 @@ class Layer:
             moved = {end: outputs[end] - base[end] for end in ends}
             return {(end, axis): as_tokens(part, axis) for end, part in moved.items() for axis in channels_of(part)}
 
-        found: Written = {}
-        for (end, axis), order in asked(heads.rows * self.queries, changes).items():
+        tokens_written: Written = {}
+        for (end, axis), order in changing_parts(heads.rows * self.queries, changes).items():
             places = index_in(order, heads.rows * self.queries) if bool((order >= 0).all()) else None
-            if places is not None and end not in found:
-                found[end] = axis, places.reshape(heads.rows, self.queries)
-        counts = {end: int((places >= 0).sum()) for end, (_, places) in found.items()}
-        return {end: each for end, each in found.items() if counts[end] == max(counts.values())}
+            if places is not None and end not in tokens_written:
+                tokens_written[end] = axis, places.reshape(heads.rows, self.queries)
+        counts = {end: int((places >= 0).sum()) for end, (_, places) in tokens_written.items()}
+        return {end: each for end, each in tokens_written.items() if counts[end] == max(counts.values())}
 
     def orders(self, old: Tensor, columns: bool = False) -> dict[int, Tensor]:
         """By axis of channels of an input: the token that the value of each key depends on, (*lead, keys).
@@ -227,7 +227,7 @@ class Layer:
         With `columns`, the token that each channel of the values depends on.
         """
         one, other, attention = self.random_tokens(old), self.random_tokens(old), self.random_attention()
-        base, found = self.values(attention, old, one), dict[int, Tensor]()
+        base, tokens_by_axis = self.values(attention, old, one), dict[int, Tensor]()
         for axis in channels_of(old):
 
             def changes(amounts: Tensor, axis: int = axis) -> dict[int, Tensor]:
@@ -235,8 +235,8 @@ class Layer:
                 moved = self.values(attention, old, as_tensor(tokens, old, axis)) - base
                 return {axis: moved.mT if columns else moved}
 
-            found |= asked(old.numel() // old.shape[axis], changes)
-        return found
+            tokens_by_axis |= changing_parts(old.numel() // old.shape[axis], changes)
+        return tokens_by_axis
 
     def values(self, attention: Tensor, old: Tensor, tokens: Tensor) -> Tensor:
         """The values (*lead, keys, width) for other tokens."""
@@ -317,7 +317,7 @@ class Layer:
     ) -> dict[nn.Module, Tensor]:
         """`M_h` per output, (heads, d_out, d_in): each query reads one key with a unit vector, in one head."""
         rows, queries, keys = asking
-        found: dict[nn.Module, list[Tensor]] = {end: [] for end in written}
+        matrices: dict[nn.Module, list[Tensor]] = {end: [] for end in written}
         for head in range(heads.count):
             eye = torch.zeros((heads.count, heads.rows, self.queries, self.keys), dtype=torch.float64)
             eye[head, rows, queries, keys] = 1
@@ -334,8 +334,8 @@ class Layer:
                     change = as_tokens(outputs[end] - still[end], axis)
                     columns[end].append(change[places[rows, queries][: len(wanted)]])
             for end, parts in columns.items():
-                found[end].append(torch.cat(parts).T)
-        return {end: torch.stack(each) for end, each in found.items()}
+                matrices[end].append(torch.cat(parts).T)
+        return {end: torch.stack(each) for end, each in matrices.items()}
 
 
 def forced(attention: Tensor) -> Rule:
@@ -371,13 +371,13 @@ def channels_of(tensor: Tensor) -> tuple[int, ...]:
 def pairs(read: Tensor, written: Sequence[Tensor]) -> Asking:
     """(row, query, key): the query's output is recorded, and no two entries use the same token."""
     usable = torch.stack([places >= 0 for places in written]).all(0)
-    taken, found = set[int](), list[tuple[int, int, int]]()
+    taken, triples = set[int](), list[tuple[int, int, int]]()
     # Two queries that read one token would both respond to its unit vector.
     for row, tokens in enumerate(read.tolist()):
         queries = iter(usable[row].nonzero().flatten().tolist())
         for key, token in enumerate(tokens):
             if token >= 0 and token not in taken and (query := next(queries, None)) is not None:
                 taken.add(token)
-                found.append((row, query, key))
-    rows, queries, keys = torch.tensor(found).reshape(-1, 3).T
+                triples.append((row, query, key))
+    rows, queries, keys = torch.tensor(triples).reshape(-1, 3).T
     return rows, queries, keys

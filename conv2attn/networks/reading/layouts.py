@@ -164,10 +164,10 @@ def joined(calls: Sequence[Call], images: Mapping[Call, Tensor], count: int) -> 
     groups, totals, waiting = list[list[Call]](), list[Tensor](), defaultdict[str, list[int]](list)
     for call in calls:
         image = images.get(call)
-        known = image is not None and not bool((image < 0).any())
+        is_placed = image is not None and not bool((image < 0).any())
         own = (
             image.flatten().bincount(minlength=count)
-            if known and image is not None
+            if is_placed and image is not None
             else torch.zeros(count, device="cpu")
         )
         partial = bool(own.min() < own.max())
@@ -251,8 +251,8 @@ def arranged(image: Tensor, images: int, queries: Tensor, keys: Tensor, lead: Sh
         return SAME_PLACES
     # If half of the heads use windows of their own, each query is in several windows.
     standing = queries[at[:, 0].flatten()]
-    met = (image[at[:, 0].flatten()][:, None] * (int(queries.max()) + 1) + standing)[standing >= 0]
-    return at if len(met.unique()) == len(met) else SAME_PLACES
+    places_in_image = (image[at[:, 0].flatten()][:, None] * (int(queries.max()) + 1) + standing)[standing >= 0]
+    return at if len(places_in_image.unique()) == len(places_in_image) else SAME_PLACES
 
 
 def axes_along(rows: Tensor, lead: Shape) -> set[int]:

@@ -15,7 +15,7 @@ FAINT = 1e-18
 """Squared changes below this share of the largest are float64 rounding."""
 
 
-def asked(count: int, changes: Callable[[Tensor], Mapping[Key, Tensor]]) -> dict[Key, Tensor]:
+def changing_parts(count: int, changes: Callable[[Tensor], Mapping[Key, Tensor]]) -> dict[Key, Tensor]:
     """For each target, the number of the only part that changes it, of `count`, or NONE or SEVERAL; from two runs.
 
     Args:

@@ -38,18 +38,20 @@ Layers are captured in as few runs as that allows, with at least one layer and t
 
 @final
 @dataclass(frozen=True)
-class Held:
+class CaptureRun:
     """How a network runs while its attention is captured: `call` runs it, and `marked` replaces products."""
 
     marked: Marked | None = None
     call: Callable[[nn.Module, Any], Any] = call_network
 
 
-def read_network(network: nn.Module, example_input: Any, selection: Selection, held: Held | None = None) -> Reads:
+def read_network(
+    network: nn.Module, example_input: Any, selection: Selection, capture_run: CaptureRun | None = None
+) -> Reads:
     """Records of the layers of a network that attend on inputs, or on all batches of a loader.
 
-    Layers of this project that read no content are read from their parameters, on the grids of the run. If `held` is
-    passed, attention is captured in the runs it describes, and weights and outputs are not read.
+    Layers of this project that read no content are read from their parameters, on the grids of the run. If
+    `capture_run` is passed, attention is captured in the runs it describes, and weights and outputs are not read.
 
     Raises:
         UsageError: nothing attended (C2A501), no layer has such a name (C2A008), or the network does not run (C2A009).
@@ -92,11 +94,11 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection, h
         name = next(each for at in count(1) if (each := f"{module}#{at}" if at > 1 else module) not in named)
         if selection.wants(name):
             named[name] = unseen[name] = UNSEEN_CODE
-    reading = ReadingPass(network, batches, sizes, counts, own, unseen, drawn, held)
+    reading = ReadingPass(network, batches, sizes, counts, own, unseen, drawn, capture_run)
     records = [record for name in named for record in reading.records_of(name)]
-    asked = vars(reading).get("asked")
-    if isinstance(asked, Answers):  # the records have the places now
-        reading.asked = replace(asked, places={})
+    answers = vars(reading).get("answers")
+    if isinstance(answers, Answers):  # the records have the places now
+        reading.answers = replace(answers, places={})
     counts = {record.name: counts[record.calls[0][0]] for record in records if record.calls[0][0] in counts}
     return Reads(tuple(record.name for record in records), reading.records, sampled=bool(counts), counts=counts)
 
@@ -178,7 +180,7 @@ class ReadingPass:
         own: Mapping[str, Sequence[int]],
         unseen: Mapping[str, Captured],
         drawn: Set[str],
-        held: Held | None,
+        capture_run: CaptureRun | None,
     ):
         """Takes the results of the first runs.
 
@@ -187,7 +189,7 @@ class ReadingPass:
             held: how attention is captured, if not in plain runs.
         """
         self.network, self.batches, self.sizes, self.counts = network, batches, sizes, counts
-        self.own, self.unseen, self.drawn, self.held = own, unseen, drawn, held
+        self.own, self.unseen, self.drawn, self.capture_run = own, unseen, drawn, capture_run
         self.layers = {name or "(root)": layer for name, layer in attention_layers(network).items()}
         self.every = dict[str, AttentionRecord]()
 
@@ -197,7 +199,7 @@ class ReadingPass:
         return self.perturbed()
 
     @cached_property
-    def asked(self) -> Answers | str:
+    def answers(self) -> Answers | str:
         """The answers of two images about all attention, or of a single one; or the reason for none."""
         return ALONE if self.alone is None else answers_of(self.alone, self.batches[0], 2)
 
@@ -205,11 +207,11 @@ class ReadingPass:
         """The records of an attention of this name: one for all its calls, or one per call."""
         if name in self.layers or name in self.unseen:
             records = [AttentionRecord(name, ((name, 0),), None, ALONE)]
-        elif isinstance(self.asked, str):
-            records = [AttentionRecord(name, ((name, 0),), None, self.asked)]
+        elif isinstance(self.answers, str):
+            records = [AttentionRecord(name, ((name, 0),), None, self.answers)]
         else:
-            groups = [each for each in self.asked.groups if each[0][0] == name]
-            if not groups and not self.asked.calls_of(name):
+            groups = [each for each in self.answers.groups if each[0][0] == name]
+            if not groups and not self.answers.calls_of(name):
                 groups = [((name, 0),)]
             records = [
                 self.placed(f"{name} (call {number + 1})" if number else name, group)
@@ -220,7 +222,7 @@ class ReadingPass:
 
     def placed(self, name: str, calls: tuple[Call, ...]) -> AttentionRecord:
         """The record of these calls; if token places differ between images, images count as windows."""
-        answers = self.asked
+        answers = self.answers
         assert not isinstance(answers, str)
         if calls[0] not in answers.shapes:
             return AttentionRecord(name, calls, None, UNSEEN.reason)
@@ -289,7 +291,7 @@ class ReadingPass:
         """The replay of a layer, with the heads of its layout; empty for a module that attends more than once."""
         name = record.calls[0][0]
         module = name.split("#")[0]
-        if self.alone is None or self.held is not None:
+        if self.alone is None or self.capture_run is not None:
             return Replayed(why=ALONE if self.alone is None else HELD)
         try:
             if f"{module}#2" in self.sizes:
@@ -297,9 +299,9 @@ class ReadingPass:
             replay = replayed(self.alone, name, calls, shapes[name])
         except Exception as error:  # a network may raise its own
             return Replayed(why=f"it does not run alone ({first_line(error)})")
-        if isinstance(self.asked, str):
+        if isinstance(self.answers, str):
             return replay
-        replay, record.layout = self.asked.with_layout(record.calls, record.layout, replay, shapes[name])
+        replay, record.layout = self.answers.with_layout(record.calls, record.layout, replay, shapes[name])
         return replay
 
     def captured(self, records: Sequence[AttentionRecord]) -> tuple[dict[str, Captured], dict[str, list[Tensor]]]:
@@ -325,9 +327,9 @@ class ReadingPass:
                 if moved is not None:
                     centers[attended.name].append(moved.detach().cpu())
 
-            held = self.held or Held()
+            capture_run = self.capture_run or CaptureRun()
             with running(self.network, batch):
-                Watch(self.network, see, marked=held.marked).run(partial(held.call, self.network, batch))
+                Watch(self.network, see, marked=capture_run.marked).run(partial(capture_run.call, self.network, batch))
             for record in {each.calls: each for each in records}.values():
                 pieces[record.calls].append(attention_of(record, rows, images, before))
         joined = {calls: joined_calls(each) for calls, each in pieces.items()}
@@ -378,12 +380,12 @@ def literally(name: str) -> str:
 
 def groups(names: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
     """Consecutive layers whose attention fits into memory together."""
-    group, held = list[str](), 0
+    group, bytes_in_group = list[str](), 0
     for name in names:
-        if group and held + sizes.get(name, 0) > AT_ONCE:
+        if group and bytes_in_group + sizes.get(name, 0) > AT_ONCE:
             yield group
-            group, held = [], 0
-        group, held = [*group, name], held + sizes.get(name, 0)
+            group, bytes_in_group = [], 0
+        group, bytes_in_group = [*group, name], bytes_in_group + sizes.get(name, 0)
     if group:
         yield group
 

@@ -99,12 +99,12 @@ def places_by(perturbed: Perturbed, rule: Silence) -> dict[Call, dict[str, Place
                     responses[key].fit(axis, block, change, other, shape[axis])
                 tried.add(block)
     telling = telling_axes(responses, axes)
-    found: dict[Call, dict[str, Places]] = {}
+    by_call: dict[Call, dict[str, Places]] = {}
     for (call, role), response in responses.items():
-        found.setdefault(call, {})[role] = placed_by(response, telling, shape)
-    for roles in found.values():
+        by_call.setdefault(call, {})[role] = placed_by(response, telling, shape)
+    for roles in by_call.values():
         conclude(roles)
-    blurred = {(call, role) for call, roles in found.items() for role, each in roles.items() if each.why == BLURRED}
+    blurred = {(call, role) for call, roles in by_call.items() for role, each in roles.items() if each.why == BLURRED}
     if blurred and not perturbed.maps:
         sums = {key: responses[key].moments(axes) for key in blurred}
         for _ in range(1, DRAWS):
@@ -128,8 +128,8 @@ def places_by(perturbed: Perturbed, rule: Silence) -> dict[Call, dict[str, Place
             mean, squares = sums[key].div(DRAWS).where(responses[key].live[..., None, None], torch.nan).unbind(-1)
             error = (squares - mean**2).clamp_min(0).div(DRAWS - 1).sqrt()
             maps = runs.maps[call]
-            found[call][role] = replace(found[call][role], centre=mean, axes=tuple(axes), error=error, maps=maps)
-    return found
+            by_call[call][role] = replace(by_call[call][role], centre=mean, axes=tuple(axes), error=error, maps=maps)
+    return by_call
 
 
 def telling_axes(responses: Mapping[Key, Response], axes: Sequence[int]) -> list[int]:

@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from conv2attn.networks.reading.attended import Attended, Running
-from conv2attn.networks.reading.double_precision import held
+from conv2attn.networks.reading.double_precision import cast_once
 from conv2attn.networks.reading.layer_alone import Call, Layer, Written, forced, fresh
 from conv2attn.networks.reading.orders import Heads, alike, covers
 from conv2attn.networks.reading.perturbed import Perturbed, on_the_cpu
@@ -70,12 +70,12 @@ def replayed(perturbed: Perturbed, name: str, calls: Mapping[str, Call], shape: 
     modules = {each or "(root)": module for each, module in perturbed.network.named_modules()}
     module, around = modules[name], parent(name)
     own = Layer(module, module, calls[name], shape)
-    with held(module):
+    with cast_once(module):
         best = best_of(own)
     # Heads laid side by side are the inside of a layer: its output weights are in the module around, so that is tried
     # too.
     if best.passes and name != "(root)" and own.lacks_outputs(best):
-        with held(modules[around]):
+        with cast_once(modules[around]):
             mixed = best_of(Layer(modules[around], module, calls[around], shape))
         best = mixed if mixed.passes else best
     if best.matrices is None:

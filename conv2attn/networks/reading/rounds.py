@@ -42,7 +42,7 @@ def places_in_rounds(perturbed: Perturbed, order: Order) -> dict[Call, dict[str,
     passes this value on, and the later layers are measured once more.
     """
 
-    def asked(rule: Silence) -> dict[Call, dict[str, Places]]:
+    def places_under(rule: Silence) -> dict[Call, dict[str, Places]]:
         by_call = by_maps(perturbed, places_by(perturbed, rule), rule)
         for roles in by_call.values():  # some were placed by feature maps
             conclude(roles)
@@ -53,7 +53,7 @@ def places_in_rounds(perturbed: Perturbed, order: Order) -> dict[Call, dict[str,
         return by_call
 
     unknown = {name for (name, _), why in order.reasons.items() if why}
-    passing, by_call = dict[Call, Tensor](), asked(Silence())
+    passing, by_call = dict[Call, Tensor](), places_under(Silence())
     while lost := [call for call in by_call if not arrives(by_call[call])]:
         calls = list(by_call)
         # Only earlier calls can block the first call without a place.
@@ -62,7 +62,7 @@ def places_in_rounds(perturbed: Perturbed, order: Order) -> dict[Call, dict[str,
         if not chosen:
             break
         passing |= chosen
-        again = asked(Silence(passing))
+        again = places_under(Silence(passing))
         by_call |= {call: again[call] for call in lost if call in again}
     return by_call
 

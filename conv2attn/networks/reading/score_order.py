@@ -98,8 +98,8 @@ def order_of(alone: Perturbed) -> Order:
 
     weigh(alone, look)
     # The whole path from products to weights is tested first: most layers pass, and it includes every step in between.
-    known = [call for call in of_scores if call not in reasons]
-    doubtful = either_way(lambda scores: out_of_order(alone, scores, rows=rows), known)
+    tested = [call for call in of_scores if call not in reasons]
+    doubtful = either_way(lambda scores: out_of_order(alone, scores, rows=rows), tested)
     # Where linear layers mix the heads, the response of the whole path is a sum over heads, each with its own c and d,
     # which two numbers per row cannot explain. Each half of the path is linear, so each column responds by exactly its
     # own factor.
@@ -283,12 +283,13 @@ def why_columns(own: Tensor, moved: Tensor, by_key: Tensor, shares: bool = True)
     or constant for all non-zero weights, as for the nearest point of the simplex (sparsemax). Each key with weight must
     be in a row of at least three weights.
     """
-    factors, some, told = numbers(own.shape[-1], 6), torch.zeros(own.shape[-1]) > 0, torch.zeros(own.shape[-1]) > 0
+    factors = numbers(own.shape[-1], 6)
+    weighted, identified = torch.zeros(own.shape[-1]) > 0, torch.zeros(own.shape[-1]) > 0
     for rows, one, other in in_parts(own, moved, by_key):
         live = rows.abs() > GONE * rows.abs().amax(-1, keepdim=True).clamp_min(1e-300)
         slopes = rows if shares else torch.ones_like(rows)
         enough = live.sum(-1) > 2
-        some, told = some | live.any(0), told | live[enough].any(0)
+        weighted, identified = weighted | live.any(0), identified | live[enough].any(0)
         # Divided by the slopes, the second change minus f times the first is `c f - d`: a line in f, fitted in each
         # row.
         shown = torch.where(live, (other - rows - factors * (one - rows)) / slopes, 0)[enough]
@@ -303,7 +304,7 @@ def why_columns(own: Tensor, moved: Tensor, by_key: Tensor, shares: bool = True)
         most = OFF * shown.abs().amax(-1) + sum(each**2 for each in changes)
         if bool(((shift - slope * away).abs().amax(-1) > most).any()):
             return OTHER_COLUMNS
-    return "" if bool(told.any()) and not bool((some & ~told).any()) else FEW_KEYS
+    return "" if bool(identified.any()) and not bool((weighted & ~identified).any()) else FEW_KEYS
 
 
 def weigh(alone: Perturbed, use: Use, marked: Marked | None = None, softmaxed: Softmaxed | None = None) -> None:

@@ -54,7 +54,7 @@ def placed(
     queries = (keys if shape[-1] == shape[-2] else None) if queries is None else queries
     if keys is None or queries is None:
         return "its queries and keys were not observed, so the places of its tokens are unknown"
-    found: list[tuple[Cells, Located]] = []
+    located_roles: list[tuple[Cells, Located]] = []
     for role, each in (("queries", queries), ("keys", keys)):
         if isinstance(each, str):
             plain = each.startswith("it ") or each in (PLACES_DIFFER, SEVERAL_IMAGES)
@@ -62,8 +62,8 @@ def placed(
         cells = each.cells[at]
         if not bool((cells == cells[:1]).all()):
             return f"its {role}' {WHERE_UNKNOWN}: {DIFFERENT_ORDERS}"
-        found.append((cells[0].numpy(), each))
-    (at_queries, queries), (at_keys, keys) = found
+        located_roles.append((cells[0].numpy(), each))
+    (at_queries, queries), (at_keys, keys) = located_roles
     query_sides, key_sides = queries.sides, keys.sides
     # A weight multiplies the value in the column of its key. If that value is from another place, the matrices would
     # describe another layer.

@@ -250,12 +250,12 @@ class Watch(TorchFunctionMode):
             return None
         place.times += 1
         name = self.names[place.module] + (f"#{place.times}" if place.times > 1 else "")
-        seen = self.numbered(Attended(name, attention, **operands))
+        numbered_attention = self.numbered(Attended(name, attention, **operands))
         if isinstance(self.rule, Silence):
-            seen.attention = self.rule(name, attention, seen.number).to(attention)
+            numbered_attention.attention = self.rule(name, attention, numbered_attention.number).to(attention)
         elif self.rule is not None:
-            seen.attention = self.rule(name, attention).to(attention)
-        return seen
+            numbered_attention.attention = self.rule(name, attention).to(attention)
+        return numbered_attention
 
     def numbered(self, attended: Attended) -> Attended:
         """The attention with the number of its call, and the feature maps before it."""

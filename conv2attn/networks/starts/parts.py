@@ -116,13 +116,13 @@ def table_of(network: nn.Module, name: str | None, tokens: int, width: int) -> t
     if tables:
         return max(tables.items(), key=lambda table: len(table[1]))
     shapes = [f"{key} {'x'.join(map(str, value.shape))}" for key, value in state.items() if (name or "pos") in key]
-    found = f"those named so are {', '.join(shapes[:3])}" if shapes else "it adds none"
+    finding = f"those named so are {', '.join(shapes[:3])}" if shapes else "it adds none"
     if any(ROTARY.search(key) for key, _ in network.named_modules()):
-        found = "its positions are rotary, and turn queries and keys inside attention"
+        finding = "its positions are rotary, and turn queries and keys inside attention"
     kind = f"{type(network).__name__} has no table of absolute positions, {width} numbers for each of {tokens} tokens"
     raise UnsupportedError(
         "C2A604",
-        f"{kind}: {found}",
+        f"{kind}: {finding}",
         "Pass an example_input of as many tokens as its table has rows, name the table with "
         "parts=Parts(positions=...), or take another network.",
     )

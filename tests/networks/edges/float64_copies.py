@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from conv2attn import heads
-from conv2attn.networks.reading import double_copy, held
+from conv2attn.networks.reading import cast_once, double_copy
 from conv2attn.networks.reading.double_precision import in_double
 from conv2attn.torch_internals import DisableTorchFunctionSubclass
 
@@ -27,7 +27,7 @@ def test_a_copy_computes_as_one_whose_weights_were_cast(name):
     network, x = make().train(), torch.randn(shape, dtype=torch.float64)
     network.eval()
     copied = double_copy(network)
-    with torch.no_grad(), held(copied):
+    with torch.no_grad(), cast_once(copied):
         kept = copied(x)
     with torch.no_grad():
         expected, found = deepcopy(network).double()(x), copied(x)

@@ -53,7 +53,7 @@ def test_the_part_that_changes_a_target_is_told_from_none_and_several(width):
 
     expected = order.clone()
     expected[5], expected[7] = orders.NONE, orders.SEVERAL
-    assert orders.asked(2000, changes)["target"].equal(expected)
+    assert orders.changing_parts(2000, changes)["target"].equal(expected)
 
 
 @pytest.mark.parametrize(("wide", "fitting"), [(None, None), (0.0, 8)], ids=["", "planted"])

@@ -70,10 +70,12 @@ def _(
 ) -> tuple[Residues, None]:
     if dropout_p != 0:
         raise Undecided("dropout")
-    asked = c.operand(query)
-    keys, values = (shared(c.operand(each), asked) for each in (key, value))
+    queries = c.operand(query)
+    keys, values = (shared(c.operand(each), queries) for each in (key, value))
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = mul(c.field, matmul(c.field, c.field.as_factor(asked), c.field.as_factor(keys).turned), c.operand(factor))
+    scores = mul(
+        c.field, matmul(c.field, c.field.as_factor(queries), c.field.as_factor(keys).turned), c.operand(factor)
+    )
     if is_causal:
         if not c.constant(factor).item() > 0:
             raise Undecided("a causal mask scaled by a number that is not positive")

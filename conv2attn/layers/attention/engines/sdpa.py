@@ -74,9 +74,9 @@ def run_content(basis: Basis, image: Tensor, direct: bool, by_axis: bool, dropou
     widest = max(sum(each.shape[-1] for each in keys), tokens.shape[-1])
     # Queries, keys and values get one width, as the fused kernels require.
     width = -(-widest // FUSED_WIDTH) * FUSED_WIDTH
-    asking, asked, values = (padded_features(parts, width) for parts in (queries, keys, [tokens]))
+    query_features, key_features, values = (padded_features(parts, width) for parts in (queries, keys, [tokens]))
     values = values.expand(-1, basis.operators.heads, -1, -1)
-    mixed = F.scaled_dot_product_attention(asking, asked, values, dropout_p=dropout, scale=1.0)
+    mixed = F.scaled_dot_product_attention(query_features, key_features, values, dropout_p=dropout, scale=1.0)
     mixed = mixed[..., : image.shape[1]].permute(0, 3, 1, 2).to(image.dtype)
     return project(mixed, basis.weights, direct).unflatten(2, grid.queries)
 
