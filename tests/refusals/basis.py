@@ -48,7 +48,7 @@ REFUSALS = {
         "C2A122 an edge has the key 7, and there are 5": lambda: Sparse.from_edges(
             torch.tensor([[7], [0]]), torch.ones(1), 5
         ),
-        "C2A122 queries .* are no pairs": [
+        "C2A122 queries .* are not pairs": [
             lambda: Pattern.sorted(torch.zeros(2).long(), torch.zeros(3).long(), (5, 5)),
             lambda: Pattern.sorted(*torch.zeros(2, 2, 1).long(), (5, 5)),
         ],

@@ -193,7 +193,7 @@ def continued_recipe(
 
 @final
 class Interruption:
-    """Within the block, the first SIGINT or SIGTERM only sets `asked`; a second one ends the process as usual."""
+    """Within the block, the first SIGINT or SIGTERM only sets `requested`; a second one ends the process as usual."""
 
     def __init__(self) -> None:
         self.requested = False

@@ -49,7 +49,7 @@ def indirect_convolution(image: Tensor) -> str | None:
         return "cuDNN may choose a Winograd or FFT algorithm"
     spread = spread_of_kernels(image.dtype, image.device.type, backend_flags(image.device.type))
     return (
-        f"a pixel of {SPIKE:g} changes outputs that do not depend on it by {spread:.2g}: no direct sum"
+        f"a pixel of {SPIKE:g} changes outputs that do not depend on it by {spread:.2g}: not a direct sum"
         if spread
         else None
     )

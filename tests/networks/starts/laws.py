@@ -316,7 +316,7 @@ def test_unsupported_models_are_refused_and_unchanged():
         conv2attn.start_at_convolution(nn.Linear(3, 3))
     with pytest.raises(UsageError, match="fits no linear layer"):
         conv2attn.start_at_convolution(vit(layers=1), parts=Parts(writers=("nothing*",)))
-    with pytest.raises(UsageError, match="is no parameter or buffer"):
+    with pytest.raises(UsageError, match="is not a parameter or buffer"):
         conv2attn.start_at_convolution(vit(layers=1), parts=Parts(positions="nowhere"))
     for arguments, message in (
         ({"content": "loud"}, "content='loud' is not one of silent, drawn"),
