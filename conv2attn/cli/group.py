@@ -187,6 +187,8 @@ def advice(error: Conv2AttnError, command: click.Command) -> str:
     own = options_of(command)
 
     def placed(option: re.Match[str]) -> str:
+        # Remedies name options of any command: an option that this command lacks comes with the name of one that has
+        # it.
         others = (name for names in SECTIONS.values() for name in names if option[0] in options_of(main.commands[name]))
         other = None if option[0] in own else next(others, None)
         return f"{option[0]} (of conv2attn {other})" if other else option[0]

@@ -65,6 +65,7 @@ def convert_file(
     refuted = certificate.verdict is Verdict.REFUTED or bool(certificate.rows_refuted)
     if not refuted or keep_refuted:
         about = program_options(destination, engine, certificate, running)
+        # Written only after the certificate: a refuted network is not left behind as a file.
         save(network.cpu(), destination, force=force, refuted=refuted, **about)
     return certificate, not refuted or keep_refuted
 

@@ -200,6 +200,7 @@ def check_free(force: bool, *written: str | Path, read: Collection[str] = ()) ->
         if place in taken:
             raise UsageError("C2A004", f"{path} is the file of both the report and another output", "Name two files.")
         try:
+            # `lstat` also finds a link to a missing file, which a new file would replace.
             os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             pass
@@ -221,6 +222,7 @@ def options(*decorators: Decorator, heading: str = "Options") -> Decorator:
 
     def decorate(command: Any) -> Any:
         others = len(getattr(command, "__click_params__", ()))
+        # click lists options in reverse order of their decorators.
         for decorator in reversed(decorators):
             command = decorator(command)
         for option in command.__click_params__[others:]:
@@ -247,6 +249,7 @@ def grouped(name: str, kind: Callable[..., Any] | str, heading: str, *decorators
     def decorate(command: Any) -> Any:
         @wraps(command)
         def called(*args: Any, **options: Any) -> Any:
+            # Imported only now, when torch is needed anyway: `--help` must not import it.
             make = resolve_name(kind) if isinstance(kind, str) else kind
             value = make(**{part: options.pop(part) for part in parts})
             return command(*args, **{name: value}, **options)

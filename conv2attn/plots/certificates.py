@@ -37,6 +37,7 @@ def draw_certificate(certificate: Certificate) -> "Figure":
             "C2A008", "no layer was compared, so there is no error to draw", "Compare networks with convolutions."
         )
     numbers = [number for row in rows for number in (row.max_error, row.bound) if number and number < float("inf")]
+    # Errors of exactly 0 are drawn at `least`, a decade below every other number.
     least = min(numbers, default=1.0) / 10
     figure: Figure = optional("matplotlib.figure").Figure(figsize=(7, 1.3 + 0.22 * len(rows)), layout="constrained")
     panel = figure.subplots()

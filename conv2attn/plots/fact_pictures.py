@@ -39,6 +39,7 @@ def draw_facts(report: HeadsReport) -> "Figure":
     figure: Figure = optional("matplotlib.figure").Figure(figsize=size, layout="constrained")
     panels = figure.subplots(len(layers), columns, squeeze=False)
     planes = [[plane_of(layer.mass[head.head]) for head in layer.heads] for layer in layers if layer.mass is not None]
+    # One reach and one scale of colours for all panels, so that heads can be compared.
     reach = max(reach_of(plane) for line in planes for plane in line)
     most = max(float(plane.max()) for line in planes for plane in line)
     scale = optional("matplotlib.colors").PowerNorm(0.5, 0.0, most)
@@ -68,6 +69,8 @@ def draw_facts(report: HeadsReport) -> "Figure":
 def draw_panel(panel: "Axes", plane: NDArray[np.float64], scale: "Normalize") -> None:
     """One head: its attention by displacement, the query, and the box of the kernel; ticks are in tokens."""
     high, wide = (side / 2 for side in plane.shape)
+    # Displacement 0 is in the middle of the plane. With this extent ticks are displacements, and a 3x3 kernel ends at
+    # 1.5.
     extent = (-wide, wide, high, -high)
     panel.imshow(plane, cmap="cividis", norm=scale, extent=extent, interpolation="nearest")
     half = 3 / 2
@@ -136,5 +139,6 @@ def write(figure: "Figure", path: str | Path, force: bool = False) -> None:
         CheckpointError: it exists and `force` is false (C2A305), or cannot be written (C2A301).
     """
     buffer = BytesIO()
+    # The picture is drawn in memory first, since an error while drawing must not leave a broken file.
     figure.savefig(buffer, format=Path(path).suffix.lower().removeprefix("."), dpi=150)
     write_bytes_atomically(path, buffer.getvalue(), force)

@@ -42,6 +42,7 @@ def bytes_for_people(count: int) -> str:
     >>> bytes_for_people(512), bytes_for_people(121 * 2**30)
     ('512 B', '121 GiB')
     """
+    # The bit length is exact, while a logarithm may round up just below a power of 1024.
     power = min(5, max(0, count.bit_length() - 1) // 10)
     return f"{count / 1024**power:.3g} {('B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB')[power]}"
 

@@ -19,6 +19,7 @@ def progress(enabled: bool = True) -> Iterator[Callable[[int, int, str], None]]:
         task = bar.add_task("", total=None)
 
         def show(number: int, count: int, name: str) -> None:
+            # The call comes before step `number`, so one step less is done.
             bar.update(task, completed=number - 1, total=count, description=name)
 
         yield show

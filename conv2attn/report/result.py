@@ -131,6 +131,7 @@ def plain(item: Any) -> Any:
         return [plain(each) for each in item]
     if isinstance(item, Mapping):
         return {key: plain(each) for key, each in item.items()}
+    # NumPy's float64 is a float that msgspec refuses, so it becomes a float of Python.
     return float(item) if isinstance(item, float) else msgspec.to_builtins(item, enc_hook=left_out)
 
 

@@ -59,6 +59,7 @@ def to_github(document: Document) -> str:
     """The text, and a workflow command that annotates a run with the answer and the first note."""
     verdict = Verdict.HOLDS if document.verdict is None else document.verdict
     message = "\n".join(document.sentences[: len(document.answer) + 1])
+    # A workflow command is one line. GitHub decodes these three codes, of which that of % must be written first.
     for character, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
         message = message.replace(character, code)
     return f"{to_text(document)}::{LEVELS.get(verdict, 'warning')} title=conv2attn {verdict.value}::{message}\n"
@@ -72,6 +73,7 @@ def to_svg(document: Document) -> str:
     width = min(PICTURE_WIDTH, max(len(line) for line in to_text(document).splitlines()))
     console = Console(file=io.StringIO(), width=width, record=True, force_terminal=True, highlight=False, markup=False)
     show_on(console, document, width)
+    # rich's template loads a font from a server; a picture must not load anything.
     without_fonts = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.S)
     return console.export_svg(title="conv2attn", code_format=without_fonts)
 
@@ -81,6 +83,7 @@ def show_on(console: "Console", document: Document, width: int | None) -> None:
     from rich.text import Text
 
     for number, line in enumerate(line for each in document.answer for line in wrapped(each, width)):
+        # Lines are already wrapped; `soft_wrap` keeps rich from wrapping them again.
         text = Text(line)
         if number == 0 and document.verdict is not None:
             text.highlight_words([document.verdict.value], STYLES[document.verdict])
@@ -123,6 +126,8 @@ def fitted(table: Table, width: int | None) -> tuple[Table, list[str]]:
     for name in table.spare:
         if total(size for each, size in needed.items() if each not in dropped) > width:
             dropped.append(name)
+    # Dropping a wide column may make room for a narrow one that was dropped before it, so dropped columns are tried
+    # again.
     for name in reversed(dropped):
         if total(size for each, size in needed.items() if each not in dropped or each == name) <= width:
             dropped.remove(name)

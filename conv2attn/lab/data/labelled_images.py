@@ -56,6 +56,7 @@ class LabelledImages:
 
     def statistics(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of each channel over the training images, as shares of 255: (channels)."""
+        # Histograms of bytes: no copy of the pixels as floats, which would take four times their memory.
         counts = torch.stack([torch.bincount(p.flatten(), minlength=256) for p in self.pixels.unbind(1)]).double()
         share, values = counts / counts.sum(1, keepdim=True), torch.arange(256, dtype=torch.float64) / 255
         mean = share @ values

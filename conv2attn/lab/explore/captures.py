@@ -104,6 +104,7 @@ def join_windows(attention: Tensor, windows: Windows) -> Tensor | None:
         attention_of_image[:, queries[asking][:, None], keys[pixels][None]] = window[:, asking][:, :, pixels].to(
             attention_of_image
         )
+    # Rows that do not sum to 1 over the pixels attend to tokens outside the image, such as padding of a window.
     whole = bool(((attention_of_image.sum(-1) - 1).abs() < MOST_ELSEWHERE).all())
     return attention_of_image if whole else None
 

@@ -184,6 +184,8 @@ def attention_of(
             return "its attention is not finite"
         weights = budget.pack_attention(attention)
         return None if weights is None else {"kind": "stored", "centers": None, **weights}
+    # Stationary scores depend on key - query alone. The single query in the middle of a grid of twice the size sees
+    # every displacement once.
     reach = tuple(side - 1 for side in grid.keys)
     around = AttentionGrid((2 * reach[0] + 1, 2 * reach[1] + 1), Sites((1, 1), reach, reach))
     scores = budget.pack(operators.scores(around, around.every_query(), torch.float64)[0], "f64")

@@ -51,6 +51,7 @@ class Budget:
         """
         levels, attention = 2**bits - 1, attention.cpu().double()
         largest = attention.flatten(1).amax(1).clamp_min(1e-30)
+        # Codes of the root have more levels for small weights, which are most of them.
         codes = ((attention.flatten(1) / largest[:, None]).sqrt() * levels).round().flatten()
         if bits == 4:
             codes = torch.cat([codes, codes.new_zeros(len(codes) % 2)]).reshape(-1, 2) @ codes.new_tensor([1.0, 16.0])
@@ -91,5 +92,6 @@ def thumbnail(mass: NDArray[np.float64]) -> PageObject:
     """The mean attention of a head by displacement around 0, scaled to integers from 0 to 99, row-major."""
     middle = [side // 2 for side in mass.shape]
     part = mass[tuple(slice(max(0, at - REACH), at + REACH + 1) for at in middle)]
+    # The root makes weak displacements visible beside the strongest.
     scaled = np.sqrt(part / max(float(part.max()), 1e-30)) * 99
     return {"sides": [*part.shape], "values": [int(x) for x in np.rint(scaled).ravel()]}

@@ -152,11 +152,13 @@ def train(
         images = read_images_of(recipe.data)
         before = frozenset(run.folder.iterdir()) if run.folder.is_dir() else None
         if worker.leads and state is None:
+            # Images that do not fit the network are refused before a folder is created.
             network_for(recipe, images)
             run = TrainingRun.create(run.folder, recipe)
         training = Training(run, recipe, images, worker, state)
         worker.wait()
         if worker.leads:
+            # All processes have read the checkpoint by now, so the first one may replace it.
             run.configure(recipe)
             training.write_files()
         try:
@@ -166,6 +168,7 @@ def train(
             if worker.leads and state is None and not training.progress.rows:
                 run.remove(before)
             raise
+        # DistributedDataParallel must not outlive the group: see `worker_group`.
         del training
         worker.wait()
         return TrainingRun(run.folder)
@@ -200,6 +203,7 @@ class Interruption:
         self.before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
+        # Python allows signal handlers to be set in the main thread only.
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self.before[number] = signal.signal(number, self.request)
@@ -288,6 +292,8 @@ class Training:
             while progress.step < last and not interrupted:
                 start_time = time.monotonic()
                 loss = self.step(*divmod(progress.step, epoch_steps))
+                # All processes must stop at the same step: the others would wait forever for the gradients of one that
+                # stopped alone.
                 interrupted, diverged = self.worker.total([interruption.requested, not math.isfinite(loss)])
                 if diverged:
                     raise UnsupportedError(
@@ -320,10 +326,13 @@ class Training:
         order = torch.randperm(len(self.images.pixels), generator=self.generator(ORDER, epoch))
         chosen = order[index * self.batch : (index + 1) * self.batch]
         pixels = self.augment(self.images.pixels[chosen], self.generator(AUGMENTATION, epoch, index))
+        # Every process draws the order and the augmentation of the whole batch, and takes its slice. So these draws do
+        # not depend on the number of processes.
         place = self.worker.share(torch.arange(len(chosen)))
         inputs = self.prepared(pixels[place])
         labels = self.images.labels[chosen[place]].to(self.worker.device)
         for device in {CPU, self.worker.device}:
+            # The seed depends on the rank: with one seed for all, every process would drop the same weights.
             seed_generator(device, seed_of(self.recipe.seed, DROPOUT, self.progress.step, self.worker.rank))
         for group in self.optimiser.param_groups:
             rate = learning_rate(self.recipe, self.progress.step, self.steps_per_epoch * self.recipe.epochs)
@@ -331,9 +340,11 @@ class Training:
         self.parallel.train()
         with self.autocast():
             logits = self.parallel(inputs)
+        # Under autocast the logits are in half precision, in which a cross entropy would lose digits.
         loss = cross_entropy(logits.to(self.dtype), labels)
         self.optimiser.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()
+        # The optimiser steps on the inverse widths, so that no step makes a sharpness negative: see `Widths`.
         self.widths.take_gradients()
         self.scaler.step(self.optimiser)
         self.scaler.update()
@@ -433,6 +444,7 @@ class Training:
 
 def seed_of(*numbers: int) -> int:
     """A seed that depends on all of these numbers."""
+    # The shift keeps the seed within the signed 64 bits that torch accepts.
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1
 
 

@@ -69,6 +69,7 @@ def flushes(dtype: torch.dtype, device: str) -> bool:
     info = torch.finfo(dtype)
     smallest = info.smallest_normal * info.eps
     with torch.inference_mode(False), torch.no_grad():
+        # First a subnormal operand, then a subnormal product: libraries flush either.
         for first, second in ((2 * smallest, 1.0), (smallest * 2.0**16, 2.0**-14)):
             image = torch.zeros(1, 16, 8, 8, dtype=dtype, device=device)
             image[:, 0] = first
@@ -94,6 +95,7 @@ def stores_means(dtype: torch.dtype, device: str) -> bool:
     """
     eps = torch.finfo(dtype).eps
     reads = torch.arange(-12, 13, dtype=torch.float64, device="cpu")
+    # Each term is divided by its weight, so that the weighted terms are 1 and quarter ulps of 1.
     amounts = torch.where(reads == -12, 1.0, eps / 4) * (reads.square() / 20).exp()
     for axis in (0, 1):
         sides = [1, 1]

@@ -20,6 +20,7 @@ def exponential_underflows(threshold: float, dtype: torch.dtype, device: str) ->
     score_dtype = torch.float64 if dtype == torch.float64 else torch.float32
     below = math.nextafter(threshold, math.inf) if dtype == torch.float64 else threshold * (1 + 2**-22)
     with torch.inference_mode(False), torch.no_grad():
+        # 67 is prime to every vector width, so each lane and the scalar remainder compute some diagonal entry.
         scores = torch.full((67, 67), -below, dtype=score_dtype, device=device)
         scores.fill_diagonal_(0.0)
         attention = torch.softmax(scores, -1).to(dtype)
@@ -101,6 +102,7 @@ def spread_of_spike(
         image[spike] = SPIKE if dtype != torch.float16 else 2.0**15
         spiked = layer(image).clone()
     inside: tuple[Any, ...] = (Ellipsis, *affected)
+    # Outputs that may depend on the pixel are excluded; any other difference comes from the algorithm.
     spiked[inside] = blank[inside]
     if torch.equal(spiked, blank):
         return 0.0

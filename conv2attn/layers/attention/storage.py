@@ -25,6 +25,7 @@ def channels_are_last(tensor: Tensor) -> bool:
         return False
     if torch.compiler.is_compiling():
         return not tensor.is_contiguous() and tensor.is_contiguous(memory_format=CHANNELS_LAST[tensor.ndim])
+    # ATen's own rule, stride by stride: `is_contiguous` decides axes of length one in another way.
     sizes, strides, least = tensor.shape, tensor.stride(), 0
     if strides[1] == 0 or 0 in sizes:
         return False
@@ -41,6 +42,7 @@ def stored(result: Tensor, form: torch.memory_format) -> Tensor:
         return result.contiguous() if is_batchedtensor(result) else result.contiguous(memory_format=form)
     if result.stride() != strides(result.shape, form):
         return result.clone(memory_format=form)
+    # The result of a convolution is not a view: autograd refuses some in-place operations on views.
     return unsafe_view(result, result.shape) if result._is_view() else result
 
 

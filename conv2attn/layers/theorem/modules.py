@@ -148,6 +148,7 @@ def transposed_layer(convolution: Convolution) -> nn.Module:
     for f, b, stride, step in zip(front, behind, padding.spacing, dilation, strict=True):
         # torch's `output_padding` makes only the far end longer, by less than a stride or a dilation.
         fits = 0 <= f - b < max(stride, step)
+        # torch crops both ends by one amount: the smaller one, and a layer after it crops the rest.
         cut.append(f if fits else min(f, b))
         extra.append(f - b if fits else 0)
         crop.append((0, 0) if fits else (f - min(f, b), b - min(f, b)))

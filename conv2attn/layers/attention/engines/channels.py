@@ -40,6 +40,8 @@ def cheaper_in_turn(mixed: Tensor, weights: Weights) -> bool:
     if torch.compiler.is_compiling() or mixed.dtype not in (torch.float32, torch.float64):
         return False
     d_in, d_head, d_out = (size // weights.groups for size in (weights.d_in, weights.d_head, weights.d_out))
+    # In turn: tokens d_head (d_in + d_out) products. At once: d_in d_out d_head to form the matrix, d_in d_out for each
+    # token.
     tokens = mixed.shape[0] * math.prod(mixed.shape[3:])
     return d_head <= d_in and tokens * d_head * (d_in + d_out) < d_in * d_out * (d_head + tokens)
 
@@ -55,6 +57,7 @@ def with_flat_positions(result: Tensor, operators: Operator) -> Tensor:
     """`result`, through which trained centres and sharpness receive the gradient of one-hot attention: exactly 0."""
     if not torch.is_grad_enabled():
         return result
+    # A constant result would have no gradient at all, and an optimiser distinguishes None from 0.
     positions = [value for value in operators.values if value.requires_grad]
     return result if not positions else result + torch.stack([(p * 0).sum() for p in positions]).sum().to(result.dtype)
 

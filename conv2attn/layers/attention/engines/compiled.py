@@ -54,6 +54,7 @@ def run(basis: Basis, image: Tensor, points: Lattice, frame: Frame | None) -> Te
     result = torch.convolution(
         *read, bias, stride, frame.before, points.dilation, frame.transposed, frame.behind, groups
     )
+    # A copy of the operands may have changed the memory format of the result, which must be that of the convolution.
     if image.ndim == 4 and (read[0] is not image or read[1] is not kernel):
         result = stored(result, output_format(basis, image))
     return with_flat_positions(result, basis.operators)
@@ -102,6 +103,8 @@ def transposed_frame(basis: Basis, points: Lattice) -> Frame | None:
     """
     (spans, starts), padding, sites = spans_and_starts(basis, points), basis.padding, basis.sites
     front = [start - before + span for start, before, span in zip(starts, padding.before, spans, strict=True)]
+    # `front` and `back` are outputs of the full transposed convolution to leave out at both ends. torch leaves out
+    # equal amounts, and adds the difference by `output_padding`.
     back = [
         span - before - after + s_before + s_after - f
         for span, before, after, s_before, s_after, f in zip(

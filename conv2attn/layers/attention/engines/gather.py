@@ -38,10 +38,12 @@ def run(basis: Basis, image: Tensor, offsets: tuple[Offset, ...], direct: bool, 
         offsets = tuple(tuple(max(-n, min(x, n)) for x, n in zip(each, sides, strict=True)) for each in offsets)
         overshoot, sites = continued(sites, sides, offsets)
         keys = overshoot.pad(keys)
+    # Each head is a strided view of the keys, so nothing is copied before the slabs are stacked.
     views = [keys[sites.view(tuple(keys.shape[2:]), offset)] for offset in offsets]
     if limit is None:
         result = project(torch.stack(views, 2), basis.weights, direct)
     else:
+        # Slabs of rows stay in the cache: stacking all heads of the whole image would take K^2 times its memory.
         rows, slab = views[0].shape[2], rows_per_slab(basis, image.shape, image.element_size(), len(offsets), limit)
         pieces = [
             project(torch.stack([view.narrow(2, at, min(slab, rows - at)) for view in views], 2), basis.weights, direct)

@@ -83,6 +83,7 @@ def run_content(basis: Basis, image: Tensor, direct: bool, by_axis: bool, dropou
 
 def padded_features(parts: list[Tensor], width: int) -> Tensor:
     """The concatenated parts, zero-padded to `width`; the last axis is contiguous, as fused attention requires."""
+    # Zeros on both sides add nothing to an inner product.
     missing = width - sum(each.shape[-1] for each in parts)
     zeros = [parts[0].new_zeros(()).expand(*parts[0].shape[:-1], missing)] if missing else []
     return torch.cat([*parts, *zeros], -1).contiguous()
@@ -96,6 +97,8 @@ def run(basis: Basis, image: Tensor, direct: bool, longest: int | None) -> Tenso
         # The graph also runs on larger images, on which features may be too coarse.
         for side in grid.keys:
             check_size(side <= longest)
+    # Terms of the query alone cancel in the softmax (claim L2e), so scores need only as many numbers as there are
+    # features.
     queries, keys = basis.operators.features(grid, dtype)
     tokens = padded.flatten(2).mT[:, None].to(dtype).contiguous()
     width = max(tokens.shape[-1], keys.shape[-1])

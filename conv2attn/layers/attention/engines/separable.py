@@ -59,6 +59,7 @@ def sum_of_heads(mixed: Iterator[Tensor], weights: Weights, terms: int) -> Tenso
     """
     groups, bias = weights.groups, None if weights.bias is None else weights.bias[:, None]
     if weights.stored.dtype in HALVES:
+        # Sums over heads in half precision would round after every head: one product accumulates in float32.
         whole = torch.cat([tokens.unflatten(1, (groups, -1)) for tokens in mixed], 2)
         matrix = weights.taps().permute(1, 0, 2).flatten(1).unflatten(0, (groups, -1))
         result = (matrix @ whole).flatten(1, 2)
@@ -68,6 +69,7 @@ def sum_of_heads(mixed: Iterator[Tensor], weights: Weights, terms: int) -> Tenso
     if matrices.shape[3] == 1:  # with one channel per group, products are elementwise
         total = start[None]
         for tokens, matrix in zip(mixed, matrices.unbind(2), strict=True):
+            # A matrix product of one term per group would be slower than this elementwise one.
             total = torch.addcmul(total, tokens[:, :, None], matrix)
         return total.flatten(1, 2)
     result, batch = None, 0

@@ -46,6 +46,7 @@ def decide_smoothed(question: Question) -> Evaluation | None:
     if not question.is_smoothed or taps is None:
         return None
     axes, sites = len(basis.sites.stride), basis.sites
+    # Heads step by the dilation and queries by the stride, so the points that they read step by the common divisor.
     steps = tuple(
         math.gcd(s, d) if k > 1 else s for s, d, k in zip(sites.stride, taps.dilation, taps.kernel_size, strict=True)
     )
@@ -56,6 +57,7 @@ def decide_smoothed(question: Question) -> Evaluation | None:
     stride = tuple(s // step for s, step in zip(sites.stride, steps, strict=True))
     queries = Sites(stride, (0,) * axes, behind)
     smoothing = Smoothing(taps.order[0], Mixing.of(question, points, taps.order[:1]), queries)
+    # On the smoothed image the heads are one-hot shifts of a lattice, so the recipe is that of the convolution.
     lattice = replace(taps, first=(0,) * axes, dilation=dilation)
     facts = replace(question.facts, targets=lattice.offsets, lattice=lattice)
     shape = (*question.shape[:2], *smoothing.mixing.grid.queries)
