@@ -94,7 +94,7 @@ REFUSALS = {
         r"C2A121 circular padding by \(0, 3\)": lambda: as_matrix(Padding((0,), (3,), "circular"), (2,)),
         r"C2A121 zeros padding by \(1, 1\) needs a longer axis than 0 pixels": lambda: Padding((1,), (1,)).source(0, 0),
         "C2A122 normalisation='none' is not one of sym, rw, None": lambda: chebyshev(GRAPH, 2, "none"),
-        r"C2A122 families that map \(5,\) to": lambda: output_sides(
+        r"C2A122 the families map \(5,\) to": lambda: output_sides(
             Concatenation((STEP, Dense(torch.ones(1, 3, 5), (3,)))), (5,)
         ),
         r"C2A122 coefficients \(2, 3\) do not combine 1 terms": lambda: output_sides(
