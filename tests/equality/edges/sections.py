@@ -130,6 +130,11 @@ WRITTEN_OUT = {
     F.hardswish: lambda x: x * (x + 3).clamp(0, 6) / 6,
     (lambda x: F.glu(torch.cat([x, x.flip(1)], 1), 1)): lambda x: x * x.flip(1).sigmoid(),
     (lambda x: x.log_softmax(1)): lambda x: x - x.logsumexp(1, keepdim=True),
+    F.relu: lambda x: torch.maximum(x.new_zeros(()), x),
+    (lambda x: x.clamp(max=0.5)): lambda x: torch.minimum(x, torch.tensor(0.5)),
+    (lambda x: F.threshold(x, 0.5, 0.5)): lambda x: x.clamp(min=0.5),
+    (lambda x: x.masked_fill(x < 0, 0.5)): lambda x: torch.where(x < 0, 0.5, x),
+    (lambda x: x * torch.full((1,), 1.5).clone().mul_(2)): lambda x: x * 3,
 }
 
 
@@ -254,21 +259,46 @@ def test_the_place_is_not_the_operator_behind_it(name):
     assert answer.place.second.startswith(f"{module} (")
 
 
-@pytest.mark.parametrize(
-    ("network", "reason"),
-    [
-        (Net(lambda _, x: x if x.sum() > 0 else x * 2), "number"),
-        (nn.Flatten(0, -1), ""),
-        (nn.Sequential(nn.Flatten(), nn.Linear(189, 2).double().bfloat16().float(), nn.Softsign()), ""),
-    ],
-)
-def test_what_shadows_cannot_follow_is_no_answer(network, reason):
+NO_ANSWER = {
+    "depend on the numbers of its input": lambda x: x if x.sum() > 0 else x * 2,
+    "a threshold with a jump": lambda x: F.threshold(x, 0.5, 0.0),
+    "cast to torch.int32": lambda x: x.int().float(),
+    "floor_divide rounds numbers": lambda x: torch.floor_divide(x, 2.0),
+    "div rounds numbers": lambda x: torch.div(x, 2.0, rounding_mode="floor"),
+    "as_strided of a tensor that is not contiguous": lambda x: x.mT.as_strided(x.shape, x.stride()),
+    "a root of a negative number": torch.sqrt,
+    "tanh of complex numbers": lambda x: torch.complex(x, x).tanh().real,
+    "no rule for eq": lambda x: x * (x == 0),
+    "the outputs do not depend on the inputs' numbers": torch.ones_like,
+}
+
+
+@pytest.mark.parametrize("reason", NO_ANSWER)
+def test_what_shadows_cannot_follow_is_no_answer(reason):
+    answer = compare_sections(NO_ANSWER[reason], NO_ANSWER[reason], IMAGES)
+    assert answer.equal is None
+    assert reason in answer.reason
+
+
+FOLLOWED = {
+    "no function": lambda: nn.Flatten(0, -1),
+    "numbers that were rounded": lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(189, 2).double().bfloat16().float(), nn.Softsign()
+    ),
+    "half precision in between": lambda: Net(lambda _, x: x.half().float().tanh()),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_a_network_is_its_copy(name):
+    network = FOLLOWED[name]()
     answer = compare_sections(network, copy.deepcopy(network), IMAGES)
-    if reason:
-        assert answer.equal is None
-        assert reason in answer.reason
-    else:
-        assert answer.equal, answer.reason
+    assert answer.equal, answer.reason
+
+
+def test_outputs_of_other_forms_or_with_other_values_are_not_equal():
+    assert compare_sections(torch.tanh, lambda x: x.tanh().flatten(1), IMAGES).equal is None
+    assert compare_sections(lambda x: (x.tanh(), 1), lambda x: (x.tanh(), 2), IMAGES).equal is False
 
 
 def test_the_networks_and_the_generator_are_as_before():
