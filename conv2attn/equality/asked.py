@@ -84,8 +84,6 @@ def asked_of(
     """
     check_has_numbers(original, "original")
     check_has_numbers(network, "network")
-    weight = first_weight(original)
-    like = torch.empty(0) if weight is None else weight
     if isinstance(modes, str) or not set(modes) <= MODES.keys():
         mode_names = ", ".join(map(repr, MODES))
         raise UsageError("C2A002", f"also_modes={modes!r} are not modes of gradients", f"Pass some of {mode_names}.")
@@ -94,7 +92,7 @@ def asked_of(
         raise UsageError("C2A006", f"seed={seed!r} is not a whole number of 64 bits", "Pass an int.")
     specimens = [given_specimen(original, *call)] if any(call) else []
     check_labels(labels, len(specimens[0].main) if specimens else 1)
-    specimens += [random_specimen(original, size, input_range, seed, like) for size in sizes]
+    specimens += [random_specimen(original, size, input_range, seed) for size in sizes]
     first = replace(specimens[0], described=described or specimens[0].described)
     return Asked((original, network), (first, *specimens[1:]), labels, modes, **options)
 
@@ -197,8 +195,14 @@ def check_main(original: nn.Module, images: Any, what: str) -> None:
         raise UsageError("C2A007", f"{what} are a single number", "Pass (batch, channels, *sides).")
 
 
-def random_specimen(original: nn.Module, input_size: Any, input_range: float, seed: int, like: Tensor) -> Specimen:
-    """One seeded random input of this size, or of the architecture's own, with the dtype and device of `like`."""
+def like_weights(network: nn.Module) -> Tensor:
+    """An empty tensor with the dtype and device of a network's weights."""
+    weight = first_weight(network)
+    return torch.empty(0) if weight is None else weight.new_empty(0)
+
+
+def random_specimen(original: nn.Module, input_size: Any, input_range: float = 1.0, seed: int = 0) -> Specimen:
+    """One seeded random input of this size, or of the architecture's own, with the dtype and device of the weights."""
     size, whose = own_size(original) if input_size is None else (input_size, "")
     if size is None:
         sentence = "the size of the networks' images is unknown"
@@ -209,7 +213,7 @@ def random_specimen(original: nn.Module, input_size: Any, input_range: float, se
     sides = "x".join(map(str, size))
     if math.prod(size) > MOST_NUMBERS:
         raise UsageError("C2A001", f"an image {sides} has more than 2^26 numbers", "Pass a smaller --input-size.")
-    specimen = specimen_of(original, size, input_range, seed, like)
+    specimen = specimen_of(original, size, input_range, seed, like_weights(original))
     if not specimen.main.isfinite().all():
         sentence = f"an input range of {input_range:g} is beyond {specimen.main.dtype}"
         raise UsageError("C2A001", sentence, "Lower --input-range, or compute in a wider --dtype.")

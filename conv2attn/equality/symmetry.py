@@ -7,14 +7,14 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import as_inputs, check_network, tensors_in
+from conv2attn.arguments import check_network, tensors_in
 from conv2attn.choices import only_one
+from conv2attn.equality.asked import random_specimen
 from conv2attn.equality.calls import call
 from conv2attn.equality.certificate.results import MOVED, Certificate
 from conv2attn.equality.certify import certify
 from conv2attn.errors import UsageError
 from conv2attn.networks.copies import copy_network
-from conv2attn.networks.specimens import specimen_size
 
 Kind = Literal["shift", "flip", "permute"]
 
@@ -107,25 +107,21 @@ def symmetric(
     if options.get("also_sizes"):
         raise UsageError("C2A004", "several sizes were passed, but a movement has one", "Ask for one size a call.")
     images = options.get("images")
-    size = input_size or (specimen_size(network) if images is None else images.shape[1:])
-    if size is None:
-        reason = "the size of the network's images is unknown"
-        raise UsageError("C2A005", reason, "Pass --input-size or --inputs.")
-    sides = tuple(size)[1:]
+    if images is None:
+        images = random_specimen(network, input_size).main
+        options["input_size"] = images.shape[1:]
+    sides = tuple(images.shape[2:])
     amounts = [amounts] if kind == "permute" else [0] * (len(sides) - 1) + [1] if amounts is True else list(amounts)
     if kind != "permute" and len(amounts) != len(sides):
         reason = f"{kind}={tuple(amounts)} is not a number for each of {len(sides)} axes"
         raise UsageError("C2A007", reason, "Pass one for each axis of the image.")
     moved = Moved(kind, amounts, sides)
     # Only a run shows the sides of the outputs, on which the movement may be undefined.
-    for output in tensors_in(
-        call(copy_network(network), as_inputs(network, size) if images is None else images).output
-    ):
+    for output in tensors_in(call(copy_network(network), images).output):
         moved(output)
     before, after = nn.Sequential(moved, network), nn.Sequential(network, moved)
     before.train(network.training)
     after.train(network.training)
     words = " ".join(map(str, amounts))
     about = [(MOVED, f"moves the input ({kind} {words})"), ("the second", f"moves the output ({kind} {words})")]
-    options["input_size"] = size if images is None else None
     return certify(before, after, circumstances=[*circumstances, *about], **options)

@@ -62,5 +62,5 @@ COMMANDS = {
     f"symmetric net.pt --shift a,b {SIZE}": "C2A006 --shift 'a,b' is not whole numbers with a comma between them",
     f"symmetric net.pt --flip --permute {SIZE}": "C2A004 2 of shift, flip and permute are passed",
     f"symmetric net.pt --shift '1;0' {SIZE}": "is not whole numbers with a comma between them",
-    "symmetric net.pt --flip": "C2A005 the size of the network's images is unknown",
+    "symmetric net.pt --flip": "C2A005 the size of the networks' images is unknown",
 }

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from typing import final
 
-import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from conv2attn.arguments import first_weight
+from conv2attn.equality.asked import like_weights
 from conv2attn.equality.certificate.results import ROOT
 from conv2attn.equality.layers.bases import comparable_basis
 from conv2attn.equality.layers.compared_layers import Layer, function_layers
@@ -54,8 +53,7 @@ def read_pairs(original: nn.Module, network: nn.Module) -> Pairs:
         except Conv2AttnError as error:
             signature = describe(mine) if isinstance(mine, STOCK) else type(mine).__name__
             refused[name or ROOT] = signature, error
-    weight = first_weight(original)
-    like = torch.empty(0) if weight is None else weight.detach()
+    like = like_weights(original)
     # Both networks may be converted: then the first's attention replaces its functions.
     for name, (before, calls) in walk.calls.items():
         try:
