@@ -13,9 +13,6 @@ VIEWS = {
     *("split_with_sizes", "unbind", "diagonal", "unfold", "detach", "alias", "_reshape_alias", "t", "lift_fresh"),
     *("_unsafe_view", "unsafe_split", "unsafe_split_with_sizes"),
 }
-METADATA = {
-    *("is_same_size", "result_type", "can_cast", "is_floating_point", "is_complex", "is_signed", "dim", "numel"),
-}
 PADS = {f"{mode}_pad{axes}d" for mode in ("reflection", "replication") for axes in (1, 2, 3)}
 NEAREST = {*(f"upsample_nearest{axes}d" for axes in (1, 2, 3)), "_upsample_nearest_exact2d"}
 MOVES: dict[str, tuple[str, ...]] = {

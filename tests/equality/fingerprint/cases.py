@@ -36,6 +36,7 @@ EQUAL = {
     "two orders of a sum": (lambda x: (x + 1) + x * x, lambda x: x.square() + (1 + x)),
     "a binomial": (lambda x: (x + 1).square(), lambda x: x * x + 2 * x + 1),
     "cut to bytes": (lambda x: x.int().to(torch.int8), lambda x: (x * 1).int().to(torch.int8)),
+    "equal sizes": (lambda x: x * torch.is_same_size(x, x), lambda x: x * 1),
     "half a mean": (lambda x: x.mean((2, 3)) / 2, lambda x: x.sum((2, 3)) / 128),
     "windows that do not overlap": (
         lambda x: F.avg_pool2d(x, 2),

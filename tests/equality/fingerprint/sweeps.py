@@ -1,5 +1,8 @@
 """Calls of torch's operators with swept arguments, as tables: a function and the values of each of its arguments.
 
+Of operators with rules, which name their arguments. What only moves numbers, or is a function of whole tensors, passes
+all arguments on, and is drawn from torch's own samples; of moves a few are here for random programs.
+
 "roll": (torch.roll, [-7, -1, 0, 2], [-4, 0, 3])    rolls of an image by -7, ..., 2 along axis -4, 0 or 3
 """
 
@@ -101,7 +104,6 @@ FLAGS, BIASES = [False, True], ["none", "inside", "after"]
 SIZES = [1, 2, 3, 4, 5, 6, 7, 9, (1, 2), (3, 5), (6, 3)]
 SCALES = [0.5, 0.7, 1.0, 1.2, 1.5, 1.7, 2.0, 2.1, (1.2, 2.3), (0.3, 1.4)]
 PADS = [(1, 1), (1, 0), (0, 1), (1, 1, 1, 1), (1, 2, 3, 0), (0, 0, 1, 1)]
-CUTS = [(2, -1), (-1, 2), (-1, -1), (1, -2, -1, 2), (0, 0, 0, 0, 1, 0), (0, 0, -1, 1, 1, 1), (0,) * 8]
 INDICES = [[0, 2, 1, 3], [3, 2, 1, 0], [-1, 0], [3, 0], [0, 0, 1, 1], [-4, -2, -3, -1]]
 STARTS, ENDS, STEPS = [-6, -4, -2, 0, 2, 4, 6], [-6, -3, -1, 3, 6, 9], [1, 2, 3]
 
@@ -150,8 +152,6 @@ GEOMETRY = {
         [None, True, False],
     ),
     "padded": (F.pad, PADS, ["reflect", "replicate", "circular"]),
-    "padded by a number": (lambda x, pad, number: F.pad(x, pad, value=number), PADS + CUTS, [0.0, -0.0, 1.0, 0.1, -3]),
-    "windows": (F.unfold, [2, 3, (2, 3)], [1, 2, (1, 2)], [0, 1, (0, 1)], [1, 2, (1, 2)]),
     "windows folded": (
         lambda x, *window: F.fold(F.unfold(x, *window), x.shape[2:], *window),
         [2, 3, (2, 3)],
@@ -159,9 +159,6 @@ GEOMETRY = {
         [0, 1, (0, 1)],
         [1, 2, (1, 2)],
     ),
-    "pixels shuffled": (F.pixel_shuffle, [1, 2]),
-    "pixels unshuffled": (F.pixel_unshuffle, [1, 2, 3]),
-    "channels shuffled": (F.channel_shuffle, [1, 2, 4]),
     **{
         name: (lambda x, axes, keep, f=function: f(x, dim=axes, keepdim=keep), SOME_AXES, FLAGS)
         for name, function in {
@@ -195,26 +192,12 @@ GEOMETRY = {
     "cumulative sum": (torch.cumsum, AXES),
     "cumulative product": (torch.cumprod, AXES),
     "sorted": (lambda x, axis, down: x.sort(axis, down).values, AXES, FLAGS),
-    "order": (lambda x, axis: x.argmax(axis), AXES),
-    "largest": (lambda x, many, axis, most: x.topk(many, axis, most).values, [1, 2, 3], AXES, FLAGS),
-    "distances": (lambda x, order: torch.cdist(x, x.flip(1), order), [0.0, 0.5, 1.0, 2.0, 3.0, math.inf]),
-    "read at points": (
-        lambda x, mode, padding, align: F.grid_sample(x, x[:, :2].permute(0, 2, 3, 1), mode, padding, align),
-        ["bilinear", "nearest", "bicubic"],
-        ["zeros", "border", "reflection"],
-        FLAGS,
-    ),
     "softmax": (torch.softmax, AXES),
-    "softmin": (F.softmin, AXES),
     "log softmax": (torch.log_softmax, AXES),
     "flip": (torch.flip, [(axis,) for axis in AXES]),
-    "difference": (lambda x, axis: torch.diff(x, dim=axis), AXES),
     "roll": (torch.roll, [-7, -2, -1, 0, 1, 2, 4, 6], AXES),
-    "turned": (torch.rot90, [-4, -3, -2, -1, 0, 1, 2, 3, 4], [(2, 3), (3, 2), (0, 1), (1, 3)]),
     "lower": (torch.tril, [-4, -2, -1, 0, 1, 3]),
     "upper": (torch.triu, [-4, -2, -1, 0, 1, 3]),
-    "without upper": (lambda x, above: x - x.triu(above + 1), [-4, -2, -1, 0, 1, 3]),
-    "diagonal": (torch.diagonal, [-4, -1, 0, 2], [2, 3], [2, 3]),
     "batch norm": (batch_norm, EPS, FLAGS, FLAGS, FLAGS),
     "group norm": (group_norm, [1, 2, 4], EPS, FLAGS),
     "layer norm": (layer_norm, [1, 2, 3], EPS, FLAGS),
@@ -223,24 +206,10 @@ GEOMETRY = {
     "attention": (attention, [None, 1.0, 0.5, 6**-0.5, 0.0, -1.0, 1e-46], list(MASKS), [3, 6], [3, 6]),
     "attention by hand": (attention_by_hand, [None, 1.0, 0.5, 6**-0.5, 0.0, -1.0, 1e-46], list(MASKS), [3, 6], [3, 6]),
     "grouped attention": (grouped_attention, [None, 1.0, 6**-0.5], FLAGS),
-    "selected": (lambda x, index: x.index_select(1, torch.tensor(index) % 4), INDICES),
-    "indexed": (lambda x, index: x[:, index], INDICES),
-    "taken": (lambda x, index: x.take(torch.tensor(index)), [*INDICES, [0, -1, 5], [0, 287, 5]]),
-    "filled": (lambda x, index, number: x.index_fill(1, torch.tensor(index), number), INDICES, [2.0, 0.0]),
     "added at": (lambda x, index: x.index_add(1, torch.tensor(index) % 4, x[:, : len(index)]), INDICES),
-    "put": (lambda x, row, more: x.index_put((torch.tensor([row]),), x[0], more), [-2, -1, 0, 1], FLAGS),
-    "scattered": (lambda x, place: x.scatter(1, torch.full((2, 1, 6, 6), place), x[:, 1:2]), [0, 1, 2, 3]),
     "scattered sum": (lambda x, place: x.scatter_add(1, torch.full((2, 1, 6, 6), place), x[:, 1:2]), [0, 1, 2, 3]),
-    "slice written": (
-        lambda x, start, step: x.slice_scatter(x[:, :2], 1, start, None, step),
-        [-4, -2, 0, 1, 2],
-        [1, 2],
-    ),
-    "row written": (lambda x, place: x.select_scatter(x[:, 0], 1, place), [-4, -1, 0, 1, 3]),
     "sliced": (lambda x, *ends: x[..., slice(*ends)] * 1, STARTS, ENDS, STEPS),
-    "rows sliced": (lambda x, *ends: x[:, :, slice(*ends)].sum(2), STARTS, ENDS, STEPS),
     "slice doubled": (lambda x, *ends: written(x, lambda y: y[..., slice(*ends)].mul_(2)), STARTS, ENDS, STEPS),
-    "slice filled": (lambda x, *ends: written(x, lambda y: y[..., slice(*ends)].fill_(2)), STARTS, ENDS, STEPS),
 }
 
 

@@ -116,6 +116,11 @@ BY_HAND = {
         grouped([0, 0, 1, 1], mask=MASK),
         grouped([0, 0, 1, 1], mask=-MASK),
     ),
+    "shared heads, a mask of booleans": (
+        lambda x: attention(x, attn_mask=MASK == 0),
+        grouped([0, 0, 1, 1], mask=torch.zeros(6, 6).masked_fill(MASK > 0, -math.inf)),
+        grouped([0, 0, 1, 1], mask=MASK),
+    ),
     "maximum along an axis": (lambda x: x.max(1).values, lambda x: x.amax(1), lambda x: x.min(1).values),
     "statistics of each image": (
         lambda x: F.instance_norm(x),
@@ -196,6 +201,12 @@ CONDITIONS = {
     "how many are not zero": lambda x: norm(x, 0, 1),
     "NaN that becomes a number": lambda x: (x - 1).log().nan_to_num(),
     "an order of what may be infinite": lambda x: (x - 1).log().sort(-1).values,
+    "the logarithm of an empty sum": lambda x: x[:0].logsumexp(0),
+    "an empty mean": lambda x: x[:0].mean(0),
+    "a pool of minus infinity": lambda x: F.max_pool2d(x.masked_fill(MASK > 0, -math.inf), 2),
+    "a causal mask where the scale turns scores around": lambda x: F.scaled_dot_product_attention(
+        x, x, x, is_causal=True, scale=-1.0
+    ),
     "statistics that change": lambda x: F.batch_norm(x, torch.zeros(4).double(), torch.ones(4).double(), training=True),
 }
 
