@@ -18,11 +18,6 @@ from conv2attn.verdicts import Strength, Verdict
 HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
 
 
-def verdicts(*arguments, **options):
-    """Per query, joint, interior."""
-    return [condition.verdict for condition in check_span(*arguments, condition=EVERY, **options).rows[0].conditions]
-
-
 @pytest.mark.parametrize("family", ["quadratic", "enumerated"])
 @pytest.mark.parametrize("alpha", [128.0, 130.5])
 def test_hard_heads_read_one_key_also_where_their_target_is_off_the_grid(family, alpha):
@@ -150,7 +145,8 @@ def test_attention_that_varies_holds_on_samples_only():
 @pytest.mark.parametrize(("kernel", "dilation"), [(2, 1), ((2, 3), (1, 2)), (1, 1)])
 def test_even_dilated_and_rectangular_kernels(kernel, dilation):
     layer = convert(torch.nn.Conv2d(1, 1, kernel, dilation=dilation))
-    assert verdicts(layer, kernel, dilation=dilation, grid=(8, 9)) == [HOLDS] * 3
+    (row,) = check_span(layer, kernel, dilation=dilation, grid=(8, 9), condition=EVERY).rows
+    assert [condition.verdict for condition in row.conditions] == [HOLDS] * 3
     assert check_span(layer, 5, grid=(8, 9)).verdict is REFUTED
 
 
