@@ -76,7 +76,10 @@ REFUSALS = {
             lambda: certify(META, META, input_size=(3, 5, 6)),
         ],
         "no query": lambda: recover(softened(1.0), grid=(1, 2), kernel_size=9),
-        "C2A504": lambda: recover(softened(1.0), kernel_size=(3,)),
+        "C2A504": [
+            lambda: recover(softened(1.0), kernel_size=(3,)),
+            lambda: express(nn.Conv1d(2, 3, 3), softened(1.0)),
+        ],
         "positive": lambda: recover(softened(1.0), dilation=0),
         "C2A505": lambda: recover(depending_on_the_image()),
         "farther than any grid": lambda: recover(FAR),

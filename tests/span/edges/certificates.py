@@ -10,6 +10,7 @@ from commands import call
 from span.cases import swapping
 
 from conv2attn import check_span
+from conv2attn.errors import CheckpointError
 from conv2attn.span import certificates, recheck_span, rows_of
 from conv2attn.verdicts import Verdict
 from proofs.certificates import answers
@@ -108,12 +109,16 @@ def test_a_certificate_with_fewer_queries_or_another_eps_is_refused(kept):
         ('"rows":[0', '"rows":[9', 1),
         ("#! ", "# ", 2),
         ("\n1 1 0\n", "\n0 1 0\n", 1),
-        (text, "# nothing", 2),
         ('"rows":[0', '"rows":["0"', 2),
     ):
         assert before in text
         kept.write_text(text.replace(before, after, 1))
         assert rechecked().exit_code == code, after
+
+
+def test_a_file_without_a_certificate_is_refused():
+    with pytest.raises(CheckpointError, match="C2A303 not a file of span certificates"):
+        recheck_span("# attention: nothing was checked", {})
 
 
 def test_what_is_confirmed_of_a_certificate_with_one_number_changed_is_true(kept):
