@@ -36,8 +36,8 @@ class ExtractionError(RuntimeError):
     """The checker could not be built here."""
 
 
-def built(target: Path, name: str = "span_checker") -> Path:
-    """The program called `name`, `span_checker` or `row_bound`, at `target`, made anew.
+def built(target: Path) -> tuple[Path, ...]:
+    """The checker of certificates and the bound of rows, made anew in the folder `target`.
 
     Raises:
         ExtractionError: coqc, ocamlfind or Zarith is missing, or one of them failed.
@@ -52,11 +52,13 @@ def built(target: Path, name: str = "span_checker") -> Path:
         problems = [problem for source in coq for _, problem in [coqc(Path(folder), source)] if problem]
         if problems:
             raise ExtractionError(problems[0])
-        command = [*COMPILER.format(name).split(), str(target.resolve())]
-        run = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-        if run.returncode:
-            raise ExtractionError(f"ocamlopt: {(run.stderr or run.stdout).strip()[-500:]}")
-    return target
+        programs = tuple(target.resolve() / name for name in ("span_checker", "row_bound"))
+        for program in programs:
+            command = [*COMPILER.format(program.name).split(), str(program)]
+            run = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+            if run.returncode:
+                raise ExtractionError(f"ocamlopt: {(run.stderr or run.stdout).strip()[-500:]}")
+    return programs
 
 
 def answers(program: Path, text: str) -> list[bool]:
@@ -157,8 +159,7 @@ def bounded(program: Path, rows: list[OutputChannel]) -> bool:
 def main(files: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         try:
-            program = built(Path(folder) / "check-span-certificate")
-            rows = built(Path(folder) / "bound-rows", "row_bound")
+            program, rows = built(Path(folder))
             paths = [*map(Path, files)] or [*sorted(SAMPLES.glob("*.txt")), *zoo(Path(folder))]
         except ExtractionError as error:
             print(error)

@@ -89,8 +89,8 @@ def certificates(draw):
 if shutil.which("coqc") and shutil.which("ocamlfind"):
 
     @pytest.fixture(scope="module")
-    def program(tmp_path_factory):
-        return extraction.built(tmp_path_factory.mktemp("checker") / "check-span-certificate")
+    def program(programs):
+        return programs[0]
 
     @pytest.mark.slow
     def test_the_proved_checker_confirms_the_samples_and_refuses_corruptions(program):
@@ -119,4 +119,4 @@ else:
 
     def test_without_coq_the_checker_is_said_to_be_missing(tmp_path):
         with pytest.raises(extraction.ExtractionError, match="missing"):
-            extraction.built(tmp_path / "checker")
+            extraction.built(tmp_path)

@@ -350,8 +350,8 @@ def test_every_step_rounds_up(x):
 if shutil.which("coqc") and shutil.which("ocamlfind"):
 
     @pytest.fixture(scope="module")
-    def program(tmp_path_factory):
-        return extraction.built(tmp_path_factory.mktemp("rows") / "bound-rows", "row_bound")
+    def program(programs):
+        return programs[1]
 
     @pytest.mark.slow
     @settings(max_examples=30, deadline=None)
