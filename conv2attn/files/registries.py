@@ -94,7 +94,7 @@ class OtherModel(Exception):
 
 
 def fitting_models(
-    states: Sequence[Mapping[str, Tensor]], path: Path | None = None, name: str | None = None
+    states: Sequence[Mapping[str, Tensor]], path: Path, name: str | None
 ) -> tuple[list[Architecture], bool]:
     """Models of the installed registries that fit one of these state dicts, and whether all models were tried.
 
@@ -107,7 +107,7 @@ def fitting_models(
         name: the only name to try.
     """
     models = [model for registry in installed_registries() for model in models_of(registry) if name in (None, model[1])]
-    if path is not None and name is None:
+    if name is None:
         hints = {own_name(each) for each in hinted_names((each for _, each in models), path)}
         if matches := models_that_fit([(maker, each) for maker, each in models if each in hints], states):
             return matches, False

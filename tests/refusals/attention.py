@@ -16,7 +16,7 @@ from conv2attn.errors import (
     UnsupportedError,
     UsageError,
 )
-from conv2attn.layers.attention import ENGINES, Encoding, LearnedPlaces, MultiHeadSelfAttention
+from conv2attn.layers.attention import ENGINES, Encoding, LearnedPlaces, MultiHeadSelfAttention, SinusoidalPlaces
 from conv2attn.theory.basis import as_affine_map, as_basis
 
 LAYER, SOFT = convert(nn.Conv2d(2, 3, 3)), layer_with()
@@ -41,6 +41,7 @@ REFUSALS = {
             lambda shape=shape: SOFT(torch.ones(shape).double())
             for shape in ((1, 3, 4, 4), (3, 4, 4), (4, 4), (1, 1, 4, 4, 4))
         ],
+        "C2A120 attention: str is not a tensor": lambda: LAYER("image"),
         r"C2A002 terms=.* is not a sum of qk, qr, uk and vr": [
             lambda terms=terms: layer_with(terms=terms) for terms in ("", "qk+qk", "qk, qr", "vq")
         ],
@@ -67,6 +68,10 @@ REFUSALS = {
     },
     HeadSizeError: {
         "C2A105 width=5": lambda: Encoding.of("sinusoidal", 2, 2, 5),
+        "C2A105 width=6 is not a positive multiple of 4": lambda: SinusoidalPlaces(6, 2),
+        r"C2A105 heads=1 of width 2 are not the taps of a kernel \(3, 1\)": lambda: MultiHeadSelfAttention(
+            2, 2, Encoding.of("quadratic", [[0.0, 0.0]], 1.0), kernel_size=(3, 1)
+        ),
         "C2A105 value and output are both the identity": lambda: MultiHeadSelfAttention(
             2, 2, Encoding.of("quadratic", [[0.0]], 1.0), value=False, output=False
         ),

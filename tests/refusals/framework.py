@@ -54,6 +54,7 @@ REFUSALS = {
         "C2A002 join='mean' is not sum": lambda: AttentionConvolution(
             HEADS.mechanism, HEADS.value, HEADS.output, join="mean"
         ),
+        "C2A120 the basis depends on the image, and there are 3": lambda: HEADS.basis(IMAGE),
         "C2A001 sizes 4, 4, 2, None, -1, 1 are too small": lambda: BasisConvolution(4, 4, 2, rank=-1),
     },
     UnsupportedError: {
@@ -77,6 +78,9 @@ REFUSALS = {
         "C2A101 Linear cannot be read as an attention convolution": lambda: from_torch(nn.Linear(1, 1)),
         "C2A110 MultiheadAttention is only a softmax of dot products": lambda: to_torch(
             AttentionConvolution(BiAffine(None, torch.ones(1, 2)), torch.ones(1, 2, 2))
+        ),
+        "C2A110 a MultiheadAttention has heads that tile its channels, not 2 heads of size 3 from 8": lambda: to_torch(
+            AttentionConvolution(HEADS.mechanism, HEADS.value[:, :3], HEADS.output[..., :3])
         ),
         "C2A110 a bi-affine mechanism without any": lambda: AttentionConvolution(BiAffine(), torch.ones(1, 2, 2))(
             torch.ones(1, 2, 3)

@@ -86,9 +86,7 @@ def frame_of(basis: Basis, points: Lattice) -> Frame | None:
     none = (0,) * len(spans)
     stuffed = max(padding.spacing) > 1
     if padding.mode == "zeros" and max(sites.stride) == 1 and (stuffed or basis.weights.transposed):
-        frame = transposed_frame(basis, points)
-        if stuffed or frame is not None:
-            return frame
+        return transposed_frame(basis, points)
     if stuffed:
         return None
     whole = not any(starts) and all(span == b + a for span, b, a in zip(spans, sites.before, sites.after, strict=True))

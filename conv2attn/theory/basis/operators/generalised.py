@@ -51,11 +51,6 @@ class GeneralisedSoftmax(Positions):
         return cls.of(torch.zeros(*sizes))
 
     @property
-    def sizes(self) -> list[int]:
-        """Heads and axes."""
-        return [self.heads, self.dimensions]
-
-    @property
     def by_head(self) -> Tensor:
         """The centres."""
         return self.center

@@ -43,11 +43,6 @@ class Centered(Positions):
         return cls.of(torch.zeros(*sizes), 1.0)
 
     @property
-    def sizes(self) -> list[int]:
-        """Heads and axes."""
-        return [self.heads, self.dimensions]
-
-    @property
     def by_head(self) -> Tensor:
         """The centres."""
         return self.center

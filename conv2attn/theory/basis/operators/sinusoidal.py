@@ -55,11 +55,6 @@ class SinusoidalSoftmax(Positions):
         return cls.of(*sizes)
 
     @property
-    def sizes(self) -> list[int]:
-        """Heads, axes and width."""
-        return [*self.bias.shape]
-
-    @property
     def by_head(self) -> Tensor:
         """The vectors of the heads."""
         return self.bias

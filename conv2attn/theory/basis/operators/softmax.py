@@ -39,9 +39,9 @@ class Positions(Operator, ABC):
         """Heads with these `sizes` and any values."""
 
     @property
-    @abstractmethod
     def sizes(self) -> list[int]:
-        """The whole numbers from which `of_sizes` makes tensors of the same shapes."""
+        """The whole numbers from which `of_sizes` makes tensors of the same shapes; by default those of `by_head`."""
+        return [*self.by_head.shape]
 
     @property
     @abstractmethod
