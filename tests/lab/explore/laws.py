@@ -96,6 +96,13 @@ def test_the_weights_and_the_input_give_the_output_of_the_convolution(shown, lay
     assert np.abs(found - expected).max() <= 1e-5
 
 
+@pytest.mark.parametrize("shown", [case.values[0] for case in CASES[:3]], ids=lambda shown: shown["name"])
+def test_the_thumbnail_of_a_shift_is_brightest_at_its_offset(shown):
+    for thumbnail, center in zip(shown["facts"]["thumbnails"], shown["centers"], strict=True):
+        place = np.unravel_index(np.argmax(thumbnail["values"]), thumbnail["sides"])
+        assert [at - side // 2 for at, side in zip(place, thumbnail["sides"], strict=True)] == center
+
+
 def test_layers_that_tend_to_a_convolution_are_told_from_others():
     assert [case.values[0]["converted"] for case in CASES] == [True] * 3 + [False] * 5
     off_the_grid = converted()
