@@ -107,15 +107,12 @@ def measure(name: str, side: int, repeats: int = 3) -> dict[str, Any]:
 def measure_formulas(name: str, side: int, repeats: int = 3) -> str:
     """Measures the comparison as formulas here, as Markdown."""
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    original, image, cells = ResNet(PLANS[name]).eval(), torch.rand(1, 3, side, side), list[list[str]]()
-    call = min(seconds_of(torch.no_grad()(original), image)[0] for _ in range(10))
+    (original, image, call), cells = posed(name, side), list[list[str]]()
     for other, wanted in FORMULAS.items():
         second = copy.deepcopy(original)
         if other != "a copy":
             next(second.parameters()).data.flatten()[0].mul_(2)
-        runs = [seconds_of(identify, original, second, image) for _ in range(repeats)]
-        seconds, found = min(runs, key=lambda run: run[0])
+        seconds, found = fastest(repeats, identify, original, second, image)
         assert found.equal is (other == "a copy"), found
         cells.append([f"{name} and {other}", str(side), f"{seconds:.2f}", f"{seconds / call:.0f}", str(wanted)])
     return markdown_table(("networks", "side", "whole, s", "plain calls", "wanted"), cells)
@@ -135,25 +132,31 @@ def measure_answers(side: int, repeats: int = 3) -> str:
     """Measures whole questions here, in calls of the first network on the same input, as Markdown."""
     cells = list[list[str]]()
     for question, (name, small, make, wanted) in ANSWERS.items():
-        torch.manual_seed(0)
-        original = ResNet(PLANS[name]).eval()
-        image, second = torch.rand(1, 3, *[32 if small else side] * 2), make(original).eval()
-        call = min(seconds_of(torch.no_grad()(original), image)[0] for _ in range(10))
-        runs = [seconds_of(partial(conv2attn.certify, original, second), image) for _ in range(repeats)]
-        seconds, found = min(runs, key=lambda run: run[0])
+        original, image, call = posed(name, 32 if small else side)
+        seconds, found = fastest(repeats, conv2attn.certify, original, make(original).eval(), image)
         answer = f"{found.verdict.value}, {found.strength.value}"
         cells.append([question, str(image.shape[-1]), answer, f"{seconds:.2f}", f"{seconds / call:.0f}", str(wanted)])
     for name, small, limit in (("resnet18", False, "40"), ("small", True, "0.5 s")):
-        torch.manual_seed(0)
-        original = ResNet(PLANS[name]).eval()
-        image, second = torch.rand(1, 3, *[32 if small else side] * 2), Written(original, 0.1).eval()
-        call = min(seconds_of(torch.no_grad()(original), image)[0] for _ in range(10))
+        original, image, call = posed(name, 32 if small else side)
+        networks = original, Written(original, 0.1).eval()
         with torch.no_grad():
-            both = original(image), second(image)
-        seconds = min(seconds_of(differing_calls, (original, second), image, both)[0] for _ in range(repeats))
+            outputs = tuple(network(image) for network in networks)
+        seconds, _ = fastest(repeats, differing_calls, networks, image, outputs)
         cost = f"{seconds:.2f}", f"{seconds / call:.0f}", limit
         cells.append([f"plain calls alone, {name}, its classes moved", str(image.shape[-1]), "", *cost])
     return markdown_table(("question", "side", "answer", "whole, s", "calls", "wanted"), cells)
+
+
+def posed(name: str, side: int) -> tuple[ResNet, torch.Tensor, float]:
+    """A network with random weights, an image of this side, and the seconds of a plain call."""
+    torch.manual_seed(0)
+    original, image = ResNet(PLANS[name]).eval(), torch.rand(1, 3, side, side)
+    return original, image, fastest(10, torch.no_grad()(original), image)[0]
+
+
+def fastest(repeats: int, function: Callable[..., Any], *args: Any) -> tuple[float, Any]:
+    """The least seconds of processor of some calls, and what that call returns."""
+    return min((seconds_of(function, *args) for _ in range(repeats)), key=lambda run: run[0])
 
 
 def seconds_of(function: Callable[..., Any], *args: Any) -> tuple[float, Any]:
