@@ -7,7 +7,6 @@ from torch.nn import functional as F
 torch.manual_seed(0)
 IMAGE = torch.randn(2, 3, 8, 8)
 CONV, BACK, SHUFFLED = nn.Conv2d(3, 4, 3, padding=1), nn.ConvTranspose2d(3, 4, 2, 2), nn.Conv2d(3, 16, 1)
-WEIGHT = torch.arange(16.0).view(8, 2)
 with torch.no_grad():
     SHUFFLED.weight.copy_(BACK.weight.permute(1, 2, 3, 0).reshape(16, 3, 1, 1))
     SHUFFLED.bias.copy_(BACK.bias.repeat_interleave(4))
@@ -55,15 +54,8 @@ DIFFERENT = {
         lambda x: x.masked_fill(torch.eye(8).bool(), float("-inf")).softmax(-1),
         lambda x: x.masked_fill(torch.eye(8).bool(), -1e9).softmax(-1),
     ),
-    "axes swapped": (lambda x: x.mT + 1, lambda x: x + 1),
-    "another factor": (lambda x: x * 2, lambda x: x * 3),
     "an axis kept": (lambda x: x.sum(1), lambda x: x.sum(1, keepdim=True)),
-    "other channels": (lambda x: x[:, :2] + 1, lambda x: x[:, 1:] + 1),
-    "another axis flipped": (lambda x: x.flip(2), lambda x: x.flip(3)),
-    "joined in another order": (lambda x: torch.cat([x, x + 1]), lambda x: torch.cat([x + 1, x])),
     "another constant": (lambda x: x * torch.ones(8), lambda x: x * torch.full((8,), 1 + 2.0**-20)),
-    "a product of another number": (lambda x: x @ WEIGHT, lambda x: (x + 1) @ WEIGHT),
-    "a product in another order": (lambda x: x @ WEIGHT, lambda x: x @ WEIGHT.flip(1)),
     "another correction": (lambda x: x.var(1), lambda x: x.var(1, correction=0)),
     "a step that no sample shows": (lambda x: torch.relu(x - 50) + x, lambda x: x),
     "another way to approximate": (F.gelu, lambda x: F.gelu(x, approximate="tanh")),
