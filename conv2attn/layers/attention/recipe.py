@@ -191,5 +191,5 @@ class Question:
 
 
 def score_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of scores and softmax for images of `dtype`."""
+    """The dtype of scores and softmax, and of centres and sharpness, for images and weights of `dtype`."""
     return torch.float64 if dtype == torch.float64 else torch.float32

@@ -14,6 +14,7 @@ from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.attention.encoding import Encoding
 from conv2attn.layers.attention.hardness import FORMAT_NAMES
 from conv2attn.layers.attention.layer import plain_copy
+from conv2attn.layers.attention.recipe import score_dtype
 from conv2attn.layers.theorem.convolution import Convolution
 from conv2attn.theory.basis import FAMILIES, Weights
 from conv2attn.theory.bounds import auto_alpha
@@ -90,7 +91,7 @@ def heads_for(
     check_choice(encoding, "encoding", (name for name, family in FAMILIES.items() if family.sharpens))
     weight = convolution.weight
     targets = torch.tensor(convolution.offsets, device="cpu")
-    centers = targets.to(position_dtype(weight.dtype))
+    centers = targets.to(score_dtype(weight.dtype))
     # A centre that rounds to another number would lie between pixels, or on another pixel.
     if not torch.equal(centers.to(targets.dtype), targets):
         raise GeometryError(
@@ -128,7 +129,7 @@ def sharpness_for(alpha: float | str, dtype: torch.dtype) -> float:
     """
     if isinstance(alpha, str) and alpha == "auto":
         return AUTO[dtype]
-    dtype_of_centres = position_dtype(dtype)
+    dtype_of_centres = score_dtype(dtype)
     try:
         sharpness = math.nan if isinstance(alpha, str) else float(alpha)
     except (TypeError, OverflowError):
@@ -140,11 +141,6 @@ def sharpness_for(alpha: float | str, dtype: torch.dtype) -> float:
             'Pass a positive number, or "auto".',
         )
     return sharpness
-
-
-def position_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of centres and sharpness for weights of `dtype`: at least float32."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def head_width(convolution: Convolution, d_head: int | None) -> int:

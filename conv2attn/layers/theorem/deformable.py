@@ -16,7 +16,8 @@ from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.layers.attention.encoding import Encoding
 from conv2attn.layers.attention.layer import plain_copy
-from conv2attn.layers.theorem.construction import position_dtype, sharpness_for
+from conv2attn.layers.attention.recipe import score_dtype
+from conv2attn.layers.theorem.construction import sharpness_for
 from conv2attn.layers.theorem.convolution import Convolution, read_convolution
 from conv2attn.theory.basis import Padding, QuadraticSoftmax, Sites
 
@@ -94,7 +95,7 @@ def moving_heads(
 ) -> MultiHeadSelfAttention:
     """The attention with one head per tap, whose centres a 1x1 convolution of the query's channels moves."""
     axes, weight = len(sampled.kernel_size), sampled.weight
-    centers = torch.tensor(sampled.offsets, device=weight.device, dtype=position_dtype(weight.dtype))
+    centers = torch.tensor(sampled.offsets, device=weight.device, dtype=score_dtype(weight.dtype))
     sharpness = sharpness_for(alpha, weight.dtype)
     outside = [sampled.padding.before, sampled.padding.after, sampled.sites.before, sampled.sites.after]
     before, after, first, last = (tuple(n + 1 for n in each) for each in outside)  # zeros for centres beyond the image
