@@ -205,7 +205,8 @@ def shapes_on_meta(architecture: Architecture, tensors: Mapping[str, Tensor]) ->
 
 
 def hinted_names(names: Iterable[str], path: Path) -> list[str]:
-    """The architectures with the longest names contained in the file's name; only its library's if it names one.
+    """The architectures with the longest names that the file's name contains; if it names a library, only that
+    library's.
 
     >>> hinted_names(["resnet50", "timm:resnetblur50"], Path("resnetblur50-ra2.pth"))
     ['timm:resnetblur50']

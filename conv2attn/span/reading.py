@@ -53,7 +53,7 @@ def rows_of(
         sides = as_sides(grid, attention.dimensions)
         if sides is None:
             raise UsageError(
-                "C2A503", f"{name}: a layer attends on every grid", "Pass the sides of its input with --grid."
+                "C2A503", f"{name}: the layer attends on any grid", "Pass the sides of its input with --grid."
             )
         return read_layer(name, attention, sides, memory_limit)
     if isinstance(attention, nn.Module):

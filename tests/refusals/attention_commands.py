@@ -6,7 +6,7 @@ GATED = "check-span gated.pt --arch attentions:gated"
 
 COMMANDS = {
     "check-span net.pt": "C2A501 Sequential has no layer known to attend. Pass --inputs if",
-    "check-span net.attn.pt": "C2A503 0: a layer attends on every grid. Pass the sides of its input with --grid",
+    "check-span net.attn.pt": "C2A503 0: the layer attends on any grid. Pass the sides of its input with --grid",
     "check-span net.attn.pt --grid 0x4": "C2A006 --grid '0x4' is not positive whole numbers with an x between them",
     "check-span net.attn.pt --grid 5": "Pass --kernel-size and --dilation, or --offsets, with as many axes as the grid",
     f"{SPAN} --kernel-size 3.5": "Write 3 or 3x5, say",
@@ -48,7 +48,7 @@ COMMANDS = {
     f"{GATED} --position-only --grid 4x4 --extra-tokens 1": "C2A004 0 attends to pixels alone",
     f"{GATED} --input-size 3x12x12": "C2A004 --input-size is for the images of --inputs, which are missing",
     "heads heads.npz --input-size 3x12x12": "C2A004 --input-size is for networks, but heads.npz has attention itself",
-    "heads net.attn.pt": "C2A503 0: a layer attends on every grid. Pass the sides of its input with --grid",
+    "heads net.attn.pt": "C2A503 0: the layer attends on any grid. Pass the sides of its input with --grid",
     "heads --columns --report new.md": "C2A006 --columns is text on stdout",
     "heads --columns --format json": "C2A006 --columns is text on stdout",
     "heads net.attn.pt --grid 4x4x4": "a grid 4x4x4 does not have 2 axes. Pass one side",

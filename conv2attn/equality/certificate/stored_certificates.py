@@ -62,8 +62,8 @@ def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def compare_documents(stored: Any, anew: Any, *, here: bool = False) -> Iterator[tuple[str, bool]]:
-    """A sentence on each field that differs between two documents, and whether that is sure: not where measurements or
-    another machine may change it.
+    """A sentence on each field that differs between two documents, and whether the difference counts: it does not where
+    measurements or another machine may change the field.
 
     Args:
         here: whether both are from equal machines and versions: then a bound depends on the networks alone.
@@ -82,7 +82,7 @@ def compare_documents(stored: Any, anew: Any, *, here: bool = False) -> Iterator
 
 
 def fields_of(document: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The fields of a document by their paths; of a list its length, of a mapping that it is one."""
+    """The fields of a document by their paths. A list is also a field, its length; a mapping is an empty one."""
     if isinstance(document, dict):
         yield path, {}
         for key, value in document.items():

@@ -88,7 +88,7 @@ def fingerprint(
         Undecided: an operator has no sound rule, or the code behaves differently than with real numbers.
     """
     plain = plain or plain_run(network, images)
-    # In half precision rounding is part of the function and no small error. So arithmetic narrower than float32 never
+    # In half precision rounding is part of the function, not a small error. So arithmetic narrower than float32 never
     # counts as exact: its results are oracles of their dtype.
     single = torch.finfo(images.dtype).eps <= torch.finfo(torch.float32).eps
     run = Run(field, images.dtype if single else torch.float32, plain.log)

@@ -14,7 +14,7 @@ Keys = Sequence[Hashable]  # one hashable key per term: terms of equal keys are 
 
 
 def stored_taps(weights: Weights) -> Tensor | None:
-    """`W_val W_out` of each term where this takes no product, (terms, d_out, d_in / groups); else None."""
+    """`W_val W_out` of each term, (terms, d_out, d_in / groups), if one factor is the identity; else None."""
     return weights.taps().cpu() if weights.value is None or weights.output is None else None
 
 
@@ -91,14 +91,15 @@ def in_a_row(weights: Weights, terms: list[int]) -> tuple[Tensor, Tensor]:
 
 
 def exact_product(left: Tensor, right: Tensor) -> Tensor:
-    """A product of two matrices of floats, each entry rounded once from the exact one; 0 only where that is 0."""
+    """A product of two matrices of floats, each entry rounded once from the exact one; 0 only where the exact entry is
+    0."""
     (first, bits), (second, more) = (integer_matrix(side.numpy()) for side in (left, right))
     entries = (nearest_float(int(entry), bits + more) if entry else 0.0 for entry in (first * second).entries())
     return torch.tensor([*entries], dtype=torch.float64, device="cpu").reshape(len(left), right.shape[1])
 
 
 def nearest_float(number: int, bits: int) -> float:
-    """`number / 2^bits` as a float, infinite beyond the largest; not 0 where the number is not."""
+    """`number / 2^bits` as a float, infinite beyond the largest; 0 only where the number is 0."""
     try:
         return float(Fraction(number) / Fraction(2) ** bits) or math.copysign(math.ulp(0.0), number)
     except OverflowError:

@@ -79,7 +79,7 @@ def windows_note(sides: Sequence[int] | None = None, placed: bool = False) -> st
     where = (
         "measured at the places of its windows in the image; check-span judges one window"
         if placed
-        else "judged within one window and at its borders, beyond which no head reads"
+        else "judged within one window; no head reads beyond the window's borders"
     )
     return f"in windows{of_sides}: {where}"
 
@@ -91,7 +91,7 @@ ROUNDOFF = 2.0**-53
 """Unit roundoff of float64, in which scores are computed."""
 FROM_PARAMETERS = "from parameters, positions alone"
 GATED = re.compile(r"(^|\.)convit\.GPSA$")
-"""Kinds of layers by ConViT (timm, facebookresearch/convit)."""
+"""ConViT's kind of layer, in timm and facebookresearch/convit."""
 
 
 def position_attention(network: nn.Module, grid: Sequence[int] | None = None) -> dict[str, LayerAttention]:
@@ -133,7 +133,7 @@ def own_position_attention(
     if not layer.has_content:
         return layer
     if sides is None:
-        raise UsageError("C2A503", f"{name or '(root)'}: a layer attends on every grid", "Say which with --grid.")
+        raise UsageError("C2A503", f"{name or '(root)'}: the layer attends on any grid", "Say which with --grid.")
     asked_at = layer.sites if layer.stride_by == "queries" else layer.sites.without_stride()
     grid = AttentionGrid(layer.image_padding.sides(sides), asked_at)
     scores = moved_to(layer.positions, "cpu").scores(grid, grid.every_query(), torch.float64)[0]

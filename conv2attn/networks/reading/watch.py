@@ -137,7 +137,7 @@ class Watch(TorchFunctionMode):
             self.see(self.numbered(Attended(self.names[module], attention)), self.running[-1])
 
     def ended(self, module: nn.Module, _: Any, output: Any) -> Any:
-        """A hook for the end of a module: weights that do not leave it cannot multiply values later, and are passed on.
+        """A hook for the end of a module: reports weights that it does not return, as they meet no value later.
 
         Layers of this project are silenced.
         """
@@ -227,7 +227,7 @@ class Watch(TorchFunctionMode):
         return result
 
     def pass_on(self, name: str, args: Any, result: Any, below: Sequence[Tensor]) -> None:
-        """Gives a result the trail of the arguments, unless it is larger or sums over rows."""
+        """Gives a result the trail of the arguments, unless it is much larger than they are or a sum over rows."""
         trail = self.joined(below)
         # A result far larger than its arguments is not attention of the same queries and keys, but weights times
         # channels, for example. A writer is exempt: it puts a few weights into a large tensor of zeros.

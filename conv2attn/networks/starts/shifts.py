@@ -77,7 +77,7 @@ def _(start: Start, verbose: bool = False) -> Document:
     rows = tuple(
         (h.layer, h.head, ",".join(map(str, h.offset)), h.alpha, h.mass, h.quadratic, h.bound) for h in start.heads
     )
-    waves = f"{start.channels} position channels, which begin without content: {start.frequencies} waves an axis"
+    waves = f"{start.channels} position channels, which begin without content: {start.frequencies} waves per axis"
     blurred = [head.peaked for head in start.heads if head.peaked < 1]
     elsewhere = (
         f"at {counted(len(blurred), 'head')} up to {1 - min(blurred, default=1.0):.0%} of the queries attend more to "

@@ -28,7 +28,7 @@ Estimate = Callable[[int | None], Array]
 
 
 def estimated(parts: Sequence[Sums], statistic: Callable[[Sums], Estimate]) -> Array:
-    """A statistic of a layer followed by its jackknife replicates: (1 + replicates, ...); one image has none."""
+    """A statistic of a layer, then its jackknife replicates, (1 + replicates, ...); of one image there are none."""
     total = reduce(Sums.__add__, parts)
     without = statistic(total)
     values = [without(None)]
