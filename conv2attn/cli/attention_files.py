@@ -96,7 +96,7 @@ def naming_inputs(images: Inputs | None) -> Iterator[None]:
 def arrays(path: str) -> dict[str, Any]:
     """Attention arrays in a file by name, (heads, queries, keys) or (layers or images, heads, queries, keys).
 
-    A four-axis array in a file with one array is split into layers; a list of tensors is one of layers already.
+    The first axis of a single array with four axes counts layers. A list of tensors has one for each layer.
     """
     layers = arrays_in(Path(path))
     if len(layers) == 1 and next(iter(layers.values())).ndim == 4 and "layer 0" not in layers:

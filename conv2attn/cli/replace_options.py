@@ -70,7 +70,7 @@ replacing = grouped(
     click.option(
         "--replace",
         type=click.Choice(["position", "shift", "mean", "uniform"]),
-        help="Replace heads by mean attention, by displacement, the nearest shift, or uniform attention; compare.",
+        help="Replace heads by attention per displacement, the nearest shift, mean or uniform attention; compare.",
     ),
     click.option(
         "--heads",
@@ -78,7 +78,8 @@ replacing = grouped(
         type=Parsed("a layer and its heads", parse_heads, "blocks.0.attn:0,3"),
         metavar="LAYER:HEADS",
         multiple=True,
-        help="Heads to replace, singly and together, with random ones as control; repeatable; all, singly, by default.",
+        help="Heads to replace, each alone and all together, and random heads as control. Repeatable. "
+        "By default, each head of the network alone.",
     ),
     click.option(
         "--labels", type=Read(), metavar="FILE", help="Table file,label of the inputs: compare losses and accuracy too."

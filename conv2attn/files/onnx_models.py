@@ -150,7 +150,7 @@ def parse_model(path: Path) -> Any:
     # A message copies the bytes of each tensor, even if two refer to the same bytes of another file; the model is then
     # written and parsed once more.
     budget.draw(2 * sum(each.length for each in places), "its weights in other files")
-    budget.draw(bytes_of_functions(path, model), "its graph with functions in place of their calls")
+    budget.draw(bytes_of_functions(path, model), "its graph with every call replaced by its function")
     if outside and path.stat().st_size + sum(each.length for each in places) > LARGEST_MODEL:
         reason = f"{path} and the files of its weights have more than {LARGEST_MODEL:,} bytes"
         raise CheckpointError("C2A307", reason, "Export the network in half precision, or a part of it.")

@@ -177,7 +177,7 @@ def is_positive(number: Any) -> bool:
 
 
 def check_sharpness(alpha: Any) -> None:
-    """Raises: AlphaError: alpha is not a positive finite number, also once stored in float32 (C2A130)."""
+    """Raises: AlphaError: alpha, or its value in float32, is not a positive finite number (C2A130)."""
     if not is_positive(alpha) or not 0 < torch.tensor(float(alpha), dtype=torch.float32).item() < math.inf:
         raise AlphaError("C2A130", f"alpha={alpha!r} is not a positive finite number", "Pass a positive finite number.")
 

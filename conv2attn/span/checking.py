@@ -72,8 +72,8 @@ def check_span(
         condition: the condition that decides the verdict, or several, of which the first decides.
         eps: a residual of at most this counts as zero; by default, what the rounding of the attention lets through.
         max_phi: the largest sum of absolute values of a row of Phi; 1e6 in float64, 1e3 in float32 by default.
-        tight: solve a linear programme for targets that least squares leaves undecided, which are near what rounding
-            explains; it is also solved if `eps` or `max_phi` is passed.
+        tight: solve a linear programme for targets that least squares leaves undecided, since their residual is about
+            as large as rounding; it is also solved if `eps` or `max_phi` is passed.
         convolution: its offsets are those of every condition; the kernel condition is about the combinations of shifts
             that it uses.
         extra_tokens: number of leading tokens that are not pixels, for all layers or by name: targets are 0 at these

@@ -173,9 +173,9 @@ def noted(grid: Grid, inferred: bool) -> list[str]:
     """Notes for the report: pooled or strided queries, and a grid that was inferred."""
     keys, queries = ("x".join(map(str, sides)) for sides in (grid.keys, grid.queries))
     if isinstance(grid, PooledGrid):
-        return [f"{queries} queries attend to {keys} pooled keys: offsets count cells of {grid.cell} queries a side"]
+        return [f"{queries} queries attend to {keys} pooled keys: offsets count cells of {grid.cell} queries per side"]
     if grid.queries != grid.keys:
-        return [f"{queries} queries are taken to be at one key in {grid.sites.stride[0]} of {keys}, along each axis"]
+        return [f"{queries} queries are taken to stand on the {keys} keys with a stride of {grid.sites.stride[0]}"]
     return [f"grid {keys} inferred from {grid.shape[1]} tokens"] if inferred and len(grid.keys) > 1 else []
 
 

@@ -76,7 +76,7 @@ def compare_forms(original: Basis, converted: Basis) -> Finding | None:
     # With zeros at spacing p and stride s, layers of equal p / s may read the same pixels, which the affine forms alone
     # do not show.
     if ours.spacing != theirs.spacing and ratios[0] == ratios[1]:
-        return undecided("geometry", "C2A401", "zeros are stuffed at another spacing, and left out by the stride")
+        return undecided("geometry", "C2A401", "zeros are stuffed at another spacing, and the stride skips some")
     fields = [key for key in vars(ours) if getattr(ours, key) != getattr(theirs, key)]
     if fields:
         parts = [f"{key} is {getattr(theirs, key)}, not {getattr(ours, key)}" for key in fields]

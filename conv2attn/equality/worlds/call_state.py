@@ -36,7 +36,8 @@ def own_inputs(args: Any, kwargs: Any, number: Callable[[Tensor], Tensor]) -> tu
 @contextmanager
 def without_onednn() -> Iterator[None]:
     """Within the block, torch computes without oneDNN, process-wide."""
-    # `flags` would set TF32 too, with a warning if there is none; programs may have frozen the attributes of backends.
+    # Not torch's `flags`: it sets TF32 too, which warns on machines without it. Not the attributes of backends either,
+    # which a program may have frozen.
     enabled = mkldnn_enabled()
     enable_mkldnn(False)
     try:

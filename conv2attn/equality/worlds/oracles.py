@@ -17,7 +17,7 @@ LOUD = 1e6  # size of results that only one network uses: so large that a maximu
 
 @dataclass(frozen=True)
 class Parting:
-    """The first tensor of the second network with new arguments for an oracle."""
+    """The first tensor that the second network passes to an oracle and the first network did not."""
 
     operator: str
     place: str
@@ -58,8 +58,8 @@ class Oracles:
 
     def spread(self, worlds: Sequence[Tensor]) -> Shadow:
         """A shadow with one tensor per world, the same in all its copies."""
-        # No stored number moves it, so the shaken copies of a quick run are one tensor, and later operators compute it
-        # once. A write into one of them would write into all: see `write`.
+        # Results of oracles do not depend on how stored numbers are shaken, so the shaken copies of a quick run are one
+        # tensor, and later operators compute it once. A write into one would write into all: see `write`.
         shakes = min(self.shakes, 1) if self.quick else self.shakes
         return Shadow(t for w in worlds for t in repeated([cast(w, i, self.dtype) for i in range(1 + shakes)]))
 
@@ -67,20 +67,21 @@ class Oracles:
         """(worlds, count) random results, the same for the same number."""
         generator = torch.Generator().manual_seed(self.seed * 10**12 + number)
         dtype = torch.float32 if self.quick else torch.float64
-        # After a maximum there are two more worlds. exp keeps them, since its results are divided by others there.
+        # After a maximum there are two more worlds. Results of exp are drawn for these too, since they are divided by
+        # other results there.
         worlds = len(question.keys) if question.positive else self.worlds
         out = torch.randn(worlds, count, generator=generator, device="cpu", dtype=dtype)
         return out.mul_(0.3).exp_() if question.positive else out.mul_(torch.tensor(self.scales)[:, None])
 
     def ask(self, operator: str, shadow: Shadow, place: str, second: bool, positive: float | None = None) -> Shadow:
-        """The results of an oracle for a shadow; without a place, its results need not be used by both networks."""
+        """The results of an oracle for a shadow; if `place` is empty, only one of the networks may use them."""
         shape = shadow.copies[0].shape
         copies = shadow.copies if self.shakes else shadow.copies[::COPIES]
         if positive and any(bool((t < positive).any()) for t in copies):
             copies = [t.clamp(min=positive) for t in copies]
         k = torch.stack([t.reshape(-1) for t in copies[:: COPIES if self.shakes else 1]])
         q = mean_squares(copies, self.dtype) if self.shakes else torch.zeros_like(k)
-        # A number that is not finite is near every other one or none, so it cannot be compared.
+        # The distance to infinity or NaN is no number, so such arguments cannot be compared.
         if not math.isfinite(float(k.sum())) or not math.isfinite(float(q.sum())):
             raise Unfollowed(f"{operator} of a number that is not finite")
         self.arguments[second] += len(k[0])

@@ -12,7 +12,8 @@ from conv2attn.equality.worlds.shadows import GAIN, MASKED
 HADAMARD = torch.tensor([[1.0, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]])
 UNITS = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 HALF = 2.0**-20  # units above it are those of half precision
-TILE = 100_003  # moves drawn for one tensor, which repeat in a larger one; a prime, so each row of a weight has others
+# Moves drawn for one tensor. A larger tensor repeats them; the number is prime, so rows of a weight get other moves.
+TILE = 100_003
 
 
 def unit_of(dtype: torch.dtype) -> float | None:
@@ -36,7 +37,7 @@ def are_exact(t: Tensor, unit: float) -> Tensor:
 
 
 def shaken(copies: Sequence[Tensor], unit: float, seed: int, dtype: torch.dtype) -> list[Tensor]:
-    """Copies whose shaken ones are rounded once more: each inexact number moves by 0.5 to 1.5 units, times GAIN."""
+    """The copies; all but the first are rounded once more: inexact numbers move by 0.5 to 1.5 units times GAIN."""
     if len(copies) == 1:
         return [*copies]
     if copies[0].is_complex():

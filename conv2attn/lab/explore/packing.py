@@ -60,7 +60,7 @@ class Budget:
 
 
 FACTS_SIDE = 14
-"""Facts of position-only layers are measured on at most this many rows and columns, since they cost their square."""
+"""Most rows and columns of the grid on which facts of position-only layers are measured: time grows as their square."""
 
 
 def facts_of_heads(name: str, layer: object, sides: tuple[int, ...], extra: int = 0) -> PageObject:

@@ -83,7 +83,7 @@ class Edges:
         """One number per query, (batch, heads, queries), copied to the pairs."""
         return as_rows(spread(self.pattern, as_columns(numbers), "queries"), numbers.shape[:-1])
 
-    @disable_dynamo  # it cannot trace torch's sparse products; imported at the first such product
+    @disable_dynamo  # dynamo cannot trace torch's sparse products
     def products(self, query_vectors: Tensor, key_vectors: Tensor) -> Tensor:
         """Inner products of vectors (batch, heads, queries, d) and (batch, heads, keys, d)."""
         lead = torch.broadcast_shapes(query_vectors.shape[:2], key_vectors.shape[:2])

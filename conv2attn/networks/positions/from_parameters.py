@@ -70,7 +70,7 @@ class Unread:
 
 def leading_note(tokens: int) -> tuple[str, ...]:
     """The note on leading tokens that are not pixels, if there are any."""
-    return (f"leading tokens, whose keys are in no target: {tokens}",) if tokens else ()
+    return (f"leading tokens: {tokens}; at their keys every target is 0",) if tokens else ()
 
 
 def windows_note(sides: Sequence[int] | None = None, placed: bool = False) -> str:

@@ -186,7 +186,7 @@ class ReadingPass:
 
         Args:
             drawn: attention that changes from run to run.
-            held: how attention is captured, if not in plain runs.
+            capture_run: how attention is captured, if not in plain runs.
         """
         self.network, self.batches, self.sizes, self.counts = network, batches, sizes, counts
         self.own, self.unseen, self.drawn, self.capture_run = own, unseen, drawn, capture_run
@@ -221,7 +221,7 @@ class ReadingPass:
         return records
 
     def placed(self, name: str, calls: tuple[Call, ...]) -> AttentionRecord:
-        """The record of these calls; if token places differ between images, images count as windows."""
+        """The record of these calls. If tokens have other places in each image, images are read as windows of one."""
         answers = self.answers
         assert not isinstance(answers, str)
         if calls[0] not in answers.shapes:
@@ -260,7 +260,7 @@ class ReadingPass:
 
     @on_the_cpu
     def perturbed(self) -> Perturbed | None:
-        """One image of the first batch, taken along its second axis if the first axis changes the tokens.
+        """One image of the first batch; images are on its first axis, or on its second if tokens are on the first.
 
         None if it does not run in float64, or its tokens differ along both axes. Weights are copied only if it does not
         run with those of the network.
@@ -352,9 +352,9 @@ UNSEEN_CODE = Unread(
     "attention runs in it that is not observed: weights that do not sum to 1, or a softmax in compiled code; "
     "normalise them before the values, or pass the attention as an array"
 )
-IMAGES_AS_WINDOWS = "its tokens have other places in each image: all images count as windows of one"
+IMAGES_AS_WINDOWS = "its tokens have other places in each image: all images are read as windows of one"
 AROUND = (
-    "in windows with keys around them: measured at their places in the image, without keys beyond it; "
+    "in windows with keys around them: measured at their places in the image, without keys outside the image; "
     "check-span judges one window"
 )
 UNSEEN = Unread("it attends in some runs of the network, and not in others")

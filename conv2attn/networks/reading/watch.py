@@ -76,8 +76,8 @@ class Watch(TorchFunctionMode):
         """Takes the options; `blind` selects layers of this project whose attention is neither passed on nor replaced.
 
         `marked` replaces products that may be scores, given their number in the run; `softmaxed` replaces softmaxes,
-        given their number and scores. With `gates`, softmaxes without any known product, neither of queries and keys
-        nor with values, are observed too, if not square. `decisions` are those of another run. `injected` replaces
+        given their number and scores. With `gates`, a softmax is also observed if neither its scores nor its later use
+        are products, unless it is square. `decisions` are those of another run. `injected` replaces
         feature maps, by their numbers in the run; maps that are None there are stored instead.
         """
         super().__init__()
@@ -334,8 +334,8 @@ class Watch(TorchFunctionMode):
             if not trail.softmaxes and not one_for_all and self.operands(attention, products=trail.products):
                 self.unseen[innermost(self.running).module] += 1
         whole = self.joined((factors.first, factors.second))
-        # A product of weights with a tensor without weights is still computed from these weights, and is not a new
-        # score.
+        # A product of attention with a tensor that is not computed from it is a step after that attention, and no
+        # score of another.
         mixed = any(each is not None and each.softmaxes for each in (first, second)) and (
             first is None or second is None or first.softmaxes != second.softmaxes
         )

@@ -59,7 +59,7 @@ class SummedHead:
         return float(np.exp(self.mean("entropy") - self.sums.room / self.sums.queries))
 
     def sink(self) -> float:
-        """The largest share that one key has of the queries that may read it; see its line of `FACTS`."""
+        """The largest mean attention to one key, over the queries that may read that key; see its line of `FACTS`."""
         # A key that only few queries may read would be a sink by its mask alone. It counts as readable by at least half
         # as many queries as the key with the most readers.
         readers = np.maximum(self.sums.readers, self.sums.readers.max() / 2)

@@ -52,8 +52,8 @@ class HeadNumbers:
         centers, alphas: of quadratic heads, for each head.
         axes: of the grid, where scores are quadratic forms of the displacement.
         reach: the largest coordinate of a centre of such forms, in pixels.
-        sharpness: an alpha such that the absolute values of the products in a score sum to no more than those of a head
-            with the score `-alpha |d|^2`.
+        sharpness: an alpha for bounds on rounding. In each score of a head `-alpha |d|^2`, the absolute values of the
+            products sum to at least as much as in these heads.
         ellipses: of generalised heads, for each head.
     """
 

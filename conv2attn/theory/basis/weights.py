@@ -49,7 +49,8 @@ class Weights:
             if name not in ("value", "output") or "source" not in vars(self):
                 raise AttributeError(f"weights have no {name}")
             kernel, narrow, transposed, grad = vars(self)["source"]
-            # Gradients as at the call of `of_kernel`. The first use may be under `no_grad`, and the views are kept.
+            # The views are kept, so they must have gradients even if the first use is under `no_grad`: the mode is that
+            # of the call of `of_kernel`.
             with torch.set_grad_enabled(grad):
                 taps = kernel_taps(kernel, self.groups, transposed)
             vars(self).update(value=taps if narrow else None, output=None if narrow else taps)
@@ -158,7 +159,7 @@ def kernel_taps(weight: Tensor, groups: int = 1, transposed: bool = False) -> Te
 
 
 def turned(weight: Tensor, groups: int) -> Tensor:
-    """From the weight of a transposed convolution to that of the same map as a convolution, or back.
+    """The weight of the convolution that is the same map as a transposed convolution with this weight, or the reverse.
 
     The convolution reads the zero-stuffed image.
     """

@@ -113,11 +113,12 @@ def _rivals(alpha: arb, shift: float) -> arb:
     """Ball around the sum over n != 0 of exp(-alpha (n^2 - 2 n shift)), for 0 <= shift <= 1/2."""
     indices = range(1, SERIES_TERMS + 1)
     # The direct sum needs about 1 / sqrt(alpha) terms. Poisson's formula makes it a sum over the dual lattice, whose
-    # exponents have alpha in the denominator, so that eight terms of either sum do on their side of 3 (about pi).
+    # exponents have alpha in the denominator. Eight terms suffice of either: of the dual sum below 3 (about pi), of the
+    # direct one above.
     if alpha < 3:
         dual = arb.pi() * arb.pi() / alpha
         waves = sum((2 * (-dual * (m * m)).exp() * arb(2 * m * shift).cos_pi() for m in indices), arb(1))
-        # The cosines give the terms left out either sign, so their sum lies in a ball around 0 and not only above it.
+        # Each omitted term has the sign of its cosine, so the sum of the omitted terms may be negative too.
         tail = 2 * (-dual * (SERIES_TERMS + 1) ** 2).exp() / (1 - (-dual).exp())
         # theta is the sum of exp(-alpha (n - f)^2) over all n, so the factor exp(alpha f^2) makes it relative to n = 0.
         # Subtracting 1 is safe here: below alpha = 3 the rivals weigh more than 2 e^-3, and balls have 256 bits.

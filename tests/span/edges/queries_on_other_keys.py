@@ -80,7 +80,7 @@ def test_cross_attention_on_a_square_grid():
     seen = capture(layer, (torch.randn(1, 16, 8), torch.randn(1, 64, 8), torch.randn(1, 64, 8)))
     report = check_span(seen)
     assert report.verdict is Verdict.REFUTED
-    assert "at one key in 2 of 8x8" in report.to_text()
+    assert "the 8x8 keys with a stride of 2" in report.to_text()
 
 
 class SpatialReduction(nn.Module):
