@@ -42,12 +42,18 @@ def chain_of(network: nn.Module) -> ChainPlan | None:
     altered = any(hooked(each) or "forward" in vars(each) for each in network.modules())
     if type(network) is not nn.Sequential or not numbered or tensors or altered:
         return None
+    layers = [stage for stage in network if isinstance(stage, MultiHeadSelfAttention)]
+    # Each stage is built anew from a file, so that a layer that occurs twice would become two.
+    if len(set(layers)) < len(layers):
+        return None
     stages: list[tuple[str, dict[str, Any]]] = []
     for stage in network:
         if isinstance(stage, MultiHeadSelfAttention):
             stages.append((ATTENTION, {}))
         elif STAGES.get(type(stage).__name__) is type(stage):
-            names = () if type(stage) is nn.Identity else inspect.signature(type(stage)).parameters
+            # Classes without arguments have those of nn.Module, *args and **kwargs, which are no attributes.
+            arguments = inspect.signature(type(stage)).parameters.values()
+            names = [each.name for each in arguments if each.kind is each.POSITIONAL_OR_KEYWORD]
             stages.append((type(stage).__name__, {name: getattr(stage, name) for name in names}))
         else:
             return None

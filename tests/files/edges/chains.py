@@ -6,7 +6,7 @@ from torch import nn
 
 from conv2attn import convert, load, save
 
-ACTIVATIONS = (nn.LeakyReLU(0.3), nn.ELU(0.5), nn.GELU("tanh"), nn.ReLU6(), nn.Identity())
+ACTIVATIONS = (nn.LeakyReLU(0.3), nn.ELU(0.5), nn.GELU("tanh"), nn.ReLU6(), nn.Identity(), nn.Tanh(), nn.Sigmoid())
 CHAINS = {
     "one layer": lambda: nn.Sequential(nn.Conv2d(3, 4, 3, padding=1)),
     "padded unequally": lambda: nn.Sequential(nn.ConstantPad1d((0, 1), 0.0), nn.Conv1d(2, 3, 2)),
@@ -24,4 +24,15 @@ def test_a_chain_is_loaded_from_its_file_alone(name, suffix, tmp_path):
     channels, axes = (2, 1) if name == "padded unequally" else (3, 2)
     image = torch.randn(2, channels, *(8, 12)[:axes])
     assert repr(again) == repr(network)
+    assert torch.equal(again(image), network(image))
+
+
+def test_a_layer_that_occurs_twice_stays_one(tmp_path):
+    conv = nn.Conv2d(3, 3, 3, padding=1)
+    original = nn.Sequential(conv, nn.ReLU(), conv)
+    network = convert(original)
+    save(network, tmp_path / "twice.pt")
+    again = load(tmp_path / "twice.pt", model=original)
+    image = torch.randn(2, 3, 8, 8)
+    assert again[0] is again[2]
     assert torch.equal(again(image), network(image))
