@@ -10,6 +10,7 @@ from typing import final, get_args
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils.parametrize import is_parametrized
 
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.theory.basis import Basis, Offset, Padding, Shift, Sites, Weights, as_basis, kernel_taps, turned
@@ -17,6 +18,8 @@ from conv2attn.torch_internals import TRACED
 
 Stock = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 STOCK = get_args(Stock)
+DESCRIBING = ("weight", "bias", "stride", "padding", "dilation", "groups", "padding_mode", "output_padding")
+"""The attributes by which a convolution is read."""
 CONVOLUTION_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -129,11 +132,18 @@ def _(pool: nn.AvgPool1d | nn.AvgPool2d | nn.AvgPool3d, channels: int = 1) -> Ba
 
 
 def has_own_forward(module: nn.Module) -> bool:
-    """Whether a subclass or an instance replaced the forward that the attributes of a convolution describe."""
+    """Whether a subclass or an instance replaced the forward, or an attribute that describes a convolution."""
     base = next(kind for kind in STOCK if isinstance(module, kind))
     names = ("forward", "_conv_forward", "_output_padding", "__call__", "_wrapped_call_impl", "_call_impl")
-    replaced = any(getattr(type(module), name, None) is not getattr(base, name, None) for name in names)
-    return replaced or any(name in vars(module) for name in names)
+    by_class = (*names, "__getattr__", "__getattribute__")
+    replaced = any(getattr(type(module), name, None) is not getattr(base, name, None) for name in by_class)
+    # A property of the class goes before the parameter of this name, which is what attention would keep. Those that
+    # torch's parametrisations make stay with the attention.
+    computed = any(
+        isinstance(getattr(type(module), name, None), property) and not is_parametrized(module, name)
+        for name in DESCRIBING
+    )
+    return replaced or computed or any(name in vars(module) for name in names)
 
 
 @singledispatch

@@ -34,6 +34,8 @@ FUNCTIONS: dict[Callable[..., Any], tuple[str, int]] = {
     F.conv_transpose3d: ("conv_transpose3d", 3),
 }
 
+CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+"""Modules whose code runs, numbers or counts their children."""
 OTHER_FUNCTIONS = (torch.convolution, any_convolution, torch.conv_tbc)
 
 
@@ -150,6 +152,9 @@ class CallRecorder(TorchFunctionMode):
         function = FUNCTIONS[func][0]
         if module is None:
             return self.note_unconverted(None, function, f"calls {function} in a hook")
+        if isinstance(module, CONTAINERS):
+            reason = f"calls {function} beside children that it runs, of which attention for the call would be one"
+            return self.note_unconverted(module, function, reason)
         reason, convolution, geometry = "", None, tuple[Any, ...]()
         try:
             convolution = convolution_of_call(func, args, kwargs)

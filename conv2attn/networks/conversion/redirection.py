@@ -165,19 +165,17 @@ def attend_in_calls(
     untouched = [(call.owner, call.function) for call in calls if call not in chosen]
     owners, rows = dict[str, AttendingCalls](), list[ConversionRow]()
     for call in calls:
-        outcome, reason = SKIPPED, "on request"
-        if call in chosen:
+        outcome, reason = (UNSUPPORTED, call.reason) if call in chosen else (SKIPPED, "on request")
+        if call in chosen and call.convolution is not None:
             if call.owner not in owners:
                 functions = [function for owner, function in untouched if owner == call.owner]
                 owners[call.owner] = AttendingCalls(settings, functions)
-            outcome, reason = UNSUPPORTED, call.reason
-            if call.convolution is not None:
-                owners[call.owner].expect(call.convolution, call.name)
-                outcome, reason = CONVERTED, leak_warning(settings.alpha, len(call.convolution.kernel_size))
+            owners[call.owner].expect(call.convolution, call.name)
+            outcome, reason = CONVERTED, leak_warning(settings.alpha, len(call.convolution.kernel_size))
         rows.append(ConversionRow(call.name, call.signature, outcome, reason))
     redirect_owners(network, owners)
     if owners:
-        leave_alone(network.get_submodule(owner) for owner, _ in untouched if owner not in owners)
+        leave_alone(network.get_submodule(call.owner) for call in calls if call.owner not in owners)
     return rows
 
 

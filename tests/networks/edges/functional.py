@@ -77,6 +77,39 @@ def test_a_layer_whose_weight_a_call_reads_is_attention_with_that_weight():
         assert [(row.name, row.outcome) for row in conversion_of(network).rows] == [(n, "converted") for n in names]
 
 
+class Residual(nn.Sequential):
+    """Runs its children, and calls a convolution beside them."""
+
+    def forward(self, image):
+        return super().forward(image) + F.conv2d(image, torch.ones(3, 3, 1, 1))
+
+
+def child_with_a_hook() -> nn.Sequential:
+    child = nn.Conv2d(3, 3, 1)
+    child.register_forward_hook(lambda module, args, result: F.conv2d(result, module.weight))
+    return nn.Sequential(child)
+
+
+def raw_call() -> nn.Sequential:
+    child = nn.ReLU()
+    child.register_forward_hook(lambda module, args, result: torch.convolution(
+        result, torch.ones(3, 3, 1, 1), None, (1, 1), (0, 0), (1, 1), False, (0, 0), 1
+    ))  # fmt: skip
+    return nn.Sequential(nn.Conv2d(3, 3, 1), child)
+
+
+@pytest.mark.parametrize("make", [lambda: Residual(nn.Conv2d(3, 3, 1)), child_with_a_hook, raw_call])
+def test_a_container_that_runs_its_children_gets_no_other_child(make):
+    model = whole(make())
+    network = convert(model, example_input=IMAGE)
+    assert [(row.name.split(":")[0], row.outcome) for row in conversion_of(network).rows] == [
+        ("0", "converted"),
+        ("(root)", "unsupported"),
+    ]
+    assert list(network._modules) == list(model._modules)
+    assert_equal(model, network, IMAGE)
+
+
 def test_only_an_example_shows_a_call_behind_a_condition():
     class Branching(nn.Module):
         def forward(self, image):

@@ -57,6 +57,20 @@ class Wrapped(nn.Conv2d):
         return super()._wrapped_call_impl(image.flip(-1))
 
 
+class Twice(nn.Conv2d):
+    """Computes its weight, from the parameter of that name, whenever it is read."""
+
+    def __getattr__(self, name):
+        value = super().__getattr__(name)
+        return 2 * value if name == "weight" else value
+
+
+class Derived(nn.Conv2d):
+    """Computes its weight from a parameter of another name."""
+
+    weight = property(lambda self: self.raw * 2, lambda self, value: self.register_parameter("raw", value))
+
+
 OWN = {
     "weight": lambda: with_its_own("weight"),
     "bias": lambda: with_its_own("bias"),
@@ -64,6 +78,8 @@ OWN = {
     "call of a class": lambda: whole(Flipping(3, 3, 3)),
     "wrapped call of a class": lambda: whole(Wrapped(3, 3, 3)),
     "forward": lambda: whole(OwnForward(3, 3, 3)),
+    "attributes": lambda: whole(Twice(3, 3, 3)),
+    "property": lambda: whole(Derived(3, 3, 3)),
 }
 OTHERS = {
     "complex": (lambda: nn.Conv2d(3, 3, 3, dtype=torch.complex64), "C2A102 "),
