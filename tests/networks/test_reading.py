@@ -511,6 +511,30 @@ def test_layers_that_write_into_their_input_are_read():
             assert not matrix[:, [at for at in range(16) if not part.start <= at < part.stop]].any()
 
 
+class Logged(nn.Module):
+    """Fused attention beside a softmax of its own, which multiplies no values."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(16, 48)
+
+    def forward(self, tokens):
+        query, key, value = self.qkv(tokens).unflatten(-1, (3, 4, 4)).permute(2, 0, 3, 1, 4)
+        mask = torch.ones(2 * tokens.shape[1:2], dtype=torch.bool).tril()
+        self.entropy = (query @ key.mT).masked_fill(~mask, -torch.inf).softmax(-1).max()
+        return tokens + F.scaled_dot_product_attention(query, key, value, mask).transpose(1, 2).flatten(2)
+
+
+def test_a_softmax_that_multiplies_no_values_leaves_those_beside_it_read():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 16, 4, 4), nn.Flatten(2), Turned(), Logged(), Logged()).eval()
+    layers = heads(network, torch.randn(2, 3, 16, 20)).layers
+    assert {layer.name: layer.grid for layer in layers if not layer.unread} == {"3": (4, 5), "4": (4, 5)}
+    assert {layer.unread.split(",")[0] for layer in layers if layer.unread} == {
+        "no product of its softmax with values was observed"
+    }
+
+
 def test_a_layer_that_cannot_be_read_ends_no_report():
     class Linear(nn.Module):
         """Linear attention, whose softmax is over channels."""

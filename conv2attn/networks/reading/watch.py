@@ -35,7 +35,7 @@ from conv2attn.networks.reading.trails import (
     trail_of,
     weights_are_right,
 )
-from conv2attn.torch_internals import TorchDispatchMode
+from conv2attn.torch_internals import DisableTorchFunction, TorchDispatchMode
 
 SOFTMAXES = {torch.softmax, F.softmax, Tensor.softmax, torch.special.softmax}
 REDUCTIONS = {"sum", "mean", "max", "amax", "min", "amin", "prod", "norm", "std", "var", "logsumexp", "cumsum"}
@@ -134,7 +134,8 @@ class Watch(TorchFunctionMode):
                 return
             images = len(first) if first.ndim > module.dimensions + 1 else 1
             attention = module.attention(first).expand(images, -1, -1, -1)
-            self.see(self.numbered(Attended(self.names[module], attention)), self.running[-1])
+            with DisableTorchFunction():
+                self.see(self.numbered(Attended(self.names[module], attention)), self.running[-1])
 
     def ended(self, module: nn.Module, _: Any, output: Any) -> Any:
         """A hook for the end of a module: reports weights that it does not return, as they meet no value later.
@@ -153,17 +154,24 @@ class Watch(TorchFunctionMode):
                 # unless it has as many queries as keys.
                 square = opened.weights.shape[-1] == opened.weights.shape[-2]
                 if opened.weights.ndim > 2 and (opened.products or square or self.gates):
-                    weights = opened.weights.mT if opened.columns else opened.weights
-                    place = innermost(opened.running)
-                    attended = self.attended(weights, place, **self.operands(weights, opened))
-                    if attended is not None and self.see is not None:
-                        attended.columns, attended.multiplies = opened.columns, False
-                        self.see(attended, place)
+                    self.without_values(opened)
         forced = self.forced(module, output) if isinstance(module, MultiHeadSelfAttention) else None
         self.running.pop()
         if not any(running in opened.running for opened in self.opened.values()):
             running.first = None
         return forced
+
+    def without_values(self, opened: Opened) -> None:
+        """Passes on weights that multiplied no values."""
+        # A hook runs while the watch is active, unlike the code of a function of torch. What `see` and `rule` compute
+        # here would count as the network's own products and decisions, and later runs would repeat it.
+        with DisableTorchFunction():
+            weights = opened.weights.mT if opened.columns else opened.weights
+            place = innermost(opened.running)
+            attended = self.attended(weights, place, **self.operands(weights, opened))
+            if attended is not None and self.see is not None:
+                attended.columns, attended.multiplies = opened.columns, False
+                self.see(attended, place)
 
     def forced(self, layer: MultiHeadSelfAttention, output: Tensor) -> Tensor | None:
         """The output of a layer of this project under the rule, if its attention is observed; otherwise None."""
