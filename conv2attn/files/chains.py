@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from conv2attn.layers.attention import MultiHeadSelfAttention
-from conv2attn.networks.conversion.computed_weights import hooked
+from conv2attn.networks.conversion.computed_weights import hooked, reparametrisations
 from conv2attn.theory.basis import MODES
 
 POINTWISE = (
@@ -43,8 +44,10 @@ def chain_of(network: nn.Module) -> ChainPlan | None:
     if type(network) is not nn.Sequential or not numbered or tensors or altered:
         return None
     layers = [stage for stage in network if isinstance(stage, MultiHeadSelfAttention)]
-    # Each stage is built anew from a file, so that a layer that occurs twice would become two.
-    if len(set(layers)) < len(layers):
+    # Each stage is built anew from a file: a layer that occurs twice would become two, and a weight that is computed
+    # would become a parameter.
+    computed = any(is_parametrized(layer) or reparametrisations(layer) for layer in layers)
+    if len(set(layers)) < len(layers) or computed:
         return None
     stages: list[tuple[str, dict[str, Any]]] = []
     for stage in network:

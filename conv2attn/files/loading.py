@@ -1,7 +1,6 @@
 """Loads the network in a file, from its contents, the caller's options, and recorded assumptions."""
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -28,6 +27,7 @@ from conv2attn.files.states import (
     state_in,
     with_own_classes,
 )
+from conv2attn.networks.copies import copy_network
 from conv2attn.networks.provenance import Provenance, provenance_of, with_provenance
 
 NAME_IT = "Pass --arch torchvision:NAME, timm:NAME, transformers:FOLDER, package.module:factory or file.py:factory."
@@ -99,7 +99,7 @@ def load(
         )
     state = replace(state, assumed=(*contents.assumed, *state.assumed))
     if model is not None:
-        architecture_argument = Architecture(type(model).__name__, lambda: deepcopy(model))
+        architecture_argument = Architecture(type(model).__name__, lambda: copy_network(model))
     # An architecture that the file selects may be as large as the file says; one that the user names is the user's
     # choice.
     budget = Budget.of(contents.path) if architecture_argument is None or architecture_argument.config else None

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, final
@@ -25,6 +24,7 @@ from conv2attn.networks.conversion.computed_weights import evaluated_weight
 from conv2attn.networks.conversion.outcomes import Conversion, remember
 from conv2attn.networks.conversion.redirection import AttendingCalls, redirect_owners
 from conv2attn.networks.conversion.replacement import Settings, become
+from conv2attn.networks.copies import copy_network
 from conv2attn.networks.provenance import Provenance, with_provenance
 from conv2attn.networks.zoo.classifier import AttentionClassifier, ClassifierPlan
 from conv2attn.networks.zoo.resnet import ResNet, ResNetPlan
@@ -240,7 +240,8 @@ def skeleton(
 ) -> nn.Module:
     """The network of the plan before its layers are put into it; for a single layer, a placeholder."""
     if model is not None:
-        return deepcopy(model)
+        copied: nn.Module = copy_network(model)
+        return copied
     if architecture_argument is not None:
         return architecture_argument.build()
     if plan.architecture is None:

@@ -1,8 +1,11 @@
 """Attention layers in a row: their files need no code to be loaded."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations, prune
 
 from conv2attn import convert, load, save
 
@@ -27,12 +30,21 @@ def test_a_chain_is_loaded_from_its_file_alone(name, suffix, tmp_path):
     assert torch.equal(again(image), network(image))
 
 
-def test_a_layer_that_occurs_twice_stays_one(tmp_path):
-    conv = nn.Conv2d(3, 3, 3, padding=1)
-    original = nn.Sequential(conv, nn.ReLU(), conv)
+CONV = nn.Conv2d(3, 3, 3, padding=1)
+OTHERS = {
+    "a layer that occurs twice": lambda: nn.Sequential(CONV, nn.ReLU(), CONV),
+    "a parametrised weight": lambda: nn.Sequential(parametrizations.weight_norm(deepcopy(CONV))),
+    "a weight computed by a hook": lambda: nn.Sequential(prune.identity(deepcopy(CONV), "weight")),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_sequentials_are_loaded_into_a_copy_of_the_original(name, tmp_path):
+    original = OTHERS[name]()
     network = convert(original)
-    save(network, tmp_path / "twice.pt")
-    again = load(tmp_path / "twice.pt", model=original)
+    save(network, tmp_path / "other.pt")
+    again = load(tmp_path / "other.pt", model=original)
     image = torch.randn(2, 3, 8, 8)
-    assert again[0] is again[2]
+    assert len(set(again)) == len(set(original))
+    assert again.state_dict().keys() == network.state_dict().keys()
     assert torch.equal(again(image), network(image))
