@@ -52,7 +52,7 @@ def lstm(value: Tensor, *operands: Any, hidden_size: int, direction: str) -> tup
     return (result.unflatten(2, (len(zeros), -1)).transpose(1, 2), *last)
 
 
-def power(base: Any, exponent: Any) -> Tensor:
+def exponentiated(base: Any, exponent: Any) -> Tensor:
     """Torch's function; ONNX gives the result the type of the base."""
     result = torch.pow(base, exponent)
     return result.to(base.dtype) if isinstance(base, Tensor) else result
@@ -165,7 +165,7 @@ OPERATORS: Rows = {
     "Not": torch.logical_not,
     "Or": operator.or_,
     "PRelu": prelu,
-    "Pow": power,
+    "Pow": exponentiated,
     "Reciprocal": torch.reciprocal,
     "Relu": torch.relu,
     "Sigmoid": torch.sigmoid,
