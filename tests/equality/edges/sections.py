@@ -116,16 +116,11 @@ def test_a_fold_into_whole_numbers_needs_two_calls_in_either_order(monkeypatch, 
     assert len(calls) == 2
 
 
-def test_the_logarithm_of_a_sigmoid_is_a_softplus():
-    first, second = block(activation=F.logsigmoid), block(activation=lambda x: -F.softplus(-x))
-    assert compare_sections(first, second, IMAGES).equal
-    assert compare_sections(first, block(activation=lambda x: -F.softplus(x)), IMAGES).equal is False
-
-
 WRITTEN_OUT = {
     F.gelu: lambda x: x * 0.5 * (1 + torch.erf(x / 2**0.5)),
     F.silu: lambda x: x * x.sigmoid(),
     F.mish: lambda x: x * F.softplus(x).tanh(),
+    F.logsigmoid: lambda x: -F.softplus(-x),
     F.hardsigmoid: lambda x: (x + 3).clamp(0, 6) / 6,
     F.hardswish: lambda x: x * (x + 3).clamp(0, 6) / 6,
     (lambda x: F.glu(torch.cat([x, x.flip(1)], 1), 1)): lambda x: x * x.flip(1).sigmoid(),
@@ -280,20 +275,16 @@ def test_what_shadows_cannot_follow_is_no_answer(reason):
     assert reason in answer.reason
 
 
-FOLLOWED = {
-    "no function": lambda: nn.Flatten(0, -1),
-    "numbers that were rounded": lambda: nn.Sequential(
-        nn.Flatten(), nn.Linear(189, 2).double().bfloat16().float(), nn.Softsign()
-    ),
-    "half precision in between": lambda: Net(lambda _, x: x.half().float().tanh()),
-}
+def test_networks_without_functions_and_with_rounded_numbers_are_their_copies():
+    rounded = nn.Sequential(nn.Flatten(), nn.Linear(189, 2).double().bfloat16().float(), nn.Softsign())
+    for network in (nn.Flatten(0, -1), rounded):
+        answer = compare_sections(network, copy.deepcopy(network), IMAGES)
+        assert answer.equal, answer.reason
 
 
-@pytest.mark.parametrize("name", FOLLOWED)
-def test_a_network_is_its_copy(name):
-    network = FOLLOWED[name]()
-    answer = compare_sections(network, copy.deepcopy(network), IMAGES)
-    assert answer.equal, answer.reason
+def test_numbers_rounded_to_half_precision_in_between_have_its_unit():
+    answer = compare_sections(lambda x: x.half().float().tanh(), torch.tanh, IMAGES)
+    assert (answer.equal, answer.unit) == (True, 2.0**-11)
 
 
 def test_outputs_of_other_forms_or_with_other_values_are_not_equal():
@@ -429,22 +420,20 @@ def test_sparse_numbers_are_left_undecided():
 
 POSITIVE = (torch.rand(3, 12, generator=torch.Generator().manual_seed(1)) + 0.1,)
 ROOTS = {
-    "of a square": (torch.sqrt, lambda x: (x * x) ** 0.25),
-    "squared": (lambda x: x.sqrt() ** 2, lambda x: (x * x).sqrt()),
-    "of a product": (lambda x: x[:, :6].sqrt() * x[:, 6:].sqrt(), lambda x: (x[:, :6] * x[:, 6:]).sqrt()),
-    "to a power with a fraction": (lambda x: x**1.5, lambda x: (x**6) ** 0.25),
+    "of a square": (torch.sqrt, lambda x: (x * x) ** 0.25, False),
+    "squared": (lambda x: x.sqrt() ** 2, lambda x: (x * x).sqrt(), False),
+    "of a product": (lambda x: x[:, :6].sqrt() * x[:, 6:].sqrt(), lambda x: (x[:, :6] * x[:, 6:]).sqrt(), False),
+    "to a power with a fraction": (lambda x: x**1.5, lambda x: (x**6) ** 0.25, False),
+    "one over it": (torch.rsqrt, lambda x: 1 / x.sqrt(), True),
+    "of a factor": (lambda x: (4 * x) ** 0.5, lambda x: 2 * x.sqrt(), True),
 }
 
 
 @pytest.mark.parametrize("name", ROOTS)
 def test_roots_part_from_code_that_has_numbers_where_they_have_none(name):
     """On positive inputs both return the same numbers; of negative ones the roots are NaN."""
-    assert compare_sections(*ROOTS[name], POSITIVE).equal is False
-
-
-def test_roots_in_two_writings_are_one_function():
-    for first, second in ((torch.rsqrt, lambda x: 1 / x.sqrt()), (lambda x: (4 * x) ** 0.5, lambda x: 2 * x.sqrt())):
-        assert compare_sections(first, second, POSITIVE).equal is True
+    *pair, equal = ROOTS[name]
+    assert compare_sections(*pair, POSITIVE).equal is equal
 
 
 FACTORS = torch.ones(4000)
