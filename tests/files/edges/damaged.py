@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from files.edges.resnets import saved
 from torch import nn
 
 from conv2attn.errors import CheckpointError
@@ -20,11 +21,6 @@ def read_tensors(path: Path) -> dict:
     if state is None:
         raise CheckpointError("C2A303", f"{path} holds a dict, but not one of names and tensors", "Save it again.")
     return list(prefix_readings(state))[-1].tensors
-
-
-def saved(path: Path, content: object, **options: bool) -> Path:
-    torch.save(content, path, **options)
-    return path
 
 
 def same_bits(one: dict, other: dict) -> bool:

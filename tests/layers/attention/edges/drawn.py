@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layers.attention.drawing import FAMILIES, geometries, layers
 from layers.attention.formula import loops, score, sinusoid
+from theory.basis.edges.drawn import numbers
 
 from conv2attn.errors import EngineError
 from conv2attn.layers.attention import (
@@ -125,11 +126,6 @@ def test_no_weight_of_attention_is_subnormal(alpha, dtype, side, seed):
     attention = MultiHeadSelfAttention(1, 1, encoding, dtype=dtype).attention(sides=(side, side + 5)).detach()
     assert not ((attention != 0) & (attention < torch.finfo(dtype).tiny)).any()
     assert_same_output(attention.sum(-1), torch.ones(attention.shape[:-1], dtype=dtype), 1e-5)
-
-
-def numbers(*shape, seed):
-    """Numbers of size one in float64."""
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 @given(geometries(longest=3), st.floats(0.01, 1e6), st.integers(0, 2**16))

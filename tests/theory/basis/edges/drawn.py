@@ -22,6 +22,7 @@ SEEDS = st.integers(0, 2**16)
 
 
 def numbers(*shape, seed):
+    """Numbers of size one in float64."""
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 

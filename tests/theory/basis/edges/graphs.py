@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from theory.basis.edges.drawn import numbers
 
 from conv2attn.testing import assert_same_output
 from conv2attn.theory.basis import (
@@ -55,10 +56,6 @@ def weighted(edges, nodes):
 
 
 BUSY = weighted([*zip(*EDGES.tolist(), WEIGHTS.tolist(), strict=True)], 5)
-
-
-def numbers(*shape, seed):
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def inverted(degrees):

@@ -37,12 +37,6 @@ SHARPNESS = st.floats(0.01, 700.0)
 SHIFTS = st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=3)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _many_digits():
-    with mpmath.workdps(800):
-        yield
-
-
 @example(Fraction(0))
 @example(Fraction(1, 10**400))
 @example(-Fraction(10**400))

@@ -23,12 +23,6 @@ mpf = mpmath.mpf
 SIDES = {1: (9,), 2: (5, 4), 3: (4, 3, 2)}
 
 
-@pytest.fixture(autouse=True)
-def _many_digits():
-    with mpmath.workdps(800):
-        yield
-
-
 def true_leak(score, sides, target):
     """1 - softmax at `target`, without subtraction, for `score(key)` in real arithmetic."""
     peak = score(target)
