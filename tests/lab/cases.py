@@ -1,6 +1,5 @@
 """Kinds of networks at small sizes, and small data sets on disk in every format that is read."""
 
-import functools
 import gzip
 import io
 import os
@@ -35,7 +34,6 @@ def without_times(run):
     return [{name: value for name, value in row.items() if "seconds" not in name} for row in run.metrics()]
 
 
-@functools.cache
 def few_test_images(source):
     """The images of a source, but of those for tests 30: on all of the digits a test takes longer than an epoch."""
     images = read_images_of(source)

@@ -13,6 +13,7 @@ from conv2attn import capture, check_span, heads, recover
 from conv2attn.cli.attention_files import in_words
 from conv2attn.networks.reading import replay_result
 from conv2attn.span import grid_of
+from conv2attn.span.recover import nearest_in
 from conv2attn.verdicts import Verdict
 
 
@@ -108,7 +109,8 @@ def test_the_nearest_convolution_acts_on_the_keys_and_serves_every_query(cell, s
     network, images = SpatialReduction(cell, stride), torch.randn(2, 8, 8, 12)
     (attention,) = capture(network, images).values()
     assert check_span({"": attention}, grid=(8, 12), condition="joint").verdict is Verdict.REFUTED
-    (layer,) = heads(network, images, grid=(8, 12)).layers
+    report = heads(network, images, grid=(8, 12))
+    (layer,) = report.layers
     assert layer.grid == keys
     assert all(head.relative + head.absolute + head.content == pytest.approx(1) for head in layer.heads)
     with torch.no_grad():
@@ -117,7 +119,7 @@ def test_the_nearest_convolution_acts_on_the_keys_and_serves_every_query(cell, s
     unfolded = nn.functional.unfold(torch.eye(len(attention[0, 0, 0])).unflatten(1, keys)[:, None], 3, padding=1)
     taps = unfolded.unflatten(-1, keys).repeat_interleave(cell, 2).repeat_interleave(cell, 3)[..., ::stride, ::stride]
     taps = taps.flatten(2).permute(2, 0, 1).double()  # (queries, keys, taps)
-    held = in_words(recover(network, example_input=images, grid=(8, 12))[layer.name])
+    held = in_words(nearest_in(report, 3)[layer.name])
     module = eval(held["module"], vars(nn))
     module.load_state_dict(held["state"])
     expected = torch.einsum("qkt,nck,toc->nqo", taps, tokens.flatten(2).double(), torch.from_numpy(found.taps)) + bias

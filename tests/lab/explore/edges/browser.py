@@ -17,6 +17,7 @@ from conv2attn import convert, heads, set_engine
 from conv2attn.lab.explore import captured_layers, explore, explore_page, explored_layers
 from conv2attn.layers.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.networks import attention_layers, layer_inputs
+from conv2attn.networks.zoo import AttentionClassifier, ClassifierPlan
 
 pytestmark = pytest.mark.needs("chromium")
 
@@ -270,5 +271,6 @@ def test_convolutions_open_softened_and_the_photo_stays_in_view_on_a_phone(brows
 
 
 def test_a_notebook_shows_the_page_in_its_cell():
-    page = explore(nn.Conv2d(3, 4, 3))  # on the example image
+    plan = ClassifierPlan(side=8, width=4, heads=1, layers=1, hidden=4)
+    page = explore(AttentionClassifier(plan))  # on the example image, in the size of the plan
     assert page._repr_html_().startswith('<iframe srcdoc="&lt;!doctype html&gt;')
