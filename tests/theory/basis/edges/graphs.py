@@ -29,7 +29,6 @@ from conv2attn.theory.basis import (
     terms,
     weighted_sum,
 )
-from conv2attn.theory.basis.graphs import inverse
 
 EDGES = torch.tensor([[0, 1, 1, 2, 3, 3, 0], [1, 0, 2, 1, 3, 0, 1]])
 WEIGHTS = torch.tensor([1.0, 2.0, 0.5, 3.0, 1.5, 2.5, 4.0], dtype=torch.float64)
@@ -214,10 +213,3 @@ def test_no_term_at_all_leaves_the_bias():
 
 
 ONE = basis_of(adjacency(GRAPH), Weights(None, torch.ones(1, 1, 2)), 1)
-
-
-def test_a_node_without_edges_shares_nothing_and_has_no_gradient():
-    degrees = torch.tensor([0.0, 2.0], requires_grad=True)
-    shares = inverse(degrees)
-    shares.sum().backward()
-    assert (shares.tolist(), degrees.grad.tolist()) == ([0.0, 0.5], [0.0, -0.25])
