@@ -88,8 +88,7 @@ def asked_of(
         mode_names = ", ".join(map(repr, MODES))
         raise UsageError("C2A002", f"also_modes={modes!r} are not modes of gradients", f"Pass some of {mode_names}.")
     input_range = not_negative(input_range, "input_range")
-    if type(seed) is not int or seed not in SEED_RANGE:
-        raise UsageError("C2A006", f"seed={seed!r} is not a whole number of 64 bits", "Pass an int.")
+    check_seed(seed, "seed")
     specimens = [given_specimen(original, *call)] if any(call) else []
     check_labels(labels, len(specimens[0].main) if specimens else 1)
     specimens += [random_specimen(original, size, input_range, seed) for size in sizes]
@@ -199,6 +198,16 @@ def like_weights(network: nn.Module) -> Tensor:
     """An empty tensor with the dtype and device of a network's weights."""
     weight = first_weight(network)
     return torch.empty(0) if weight is None else weight.new_empty(0)
+
+
+def check_seed(seed: Any, name: str) -> None:
+    """Refuses a seed that torch does not accept.
+
+    Raises:
+        UsageError: it is not an int of 64 bits (C2A006).
+    """
+    if type(seed) is not int or seed not in SEED_RANGE:
+        raise UsageError("C2A006", f"{name}={seed!r} is not a whole number of 64 bits", "Pass an int.")
 
 
 def random_specimen(original: nn.Module, input_size: Any, input_range: float = 1.0, seed: int = 0) -> Specimen:

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import check_network, tensors_in
 from conv2attn.choices import only_one
-from conv2attn.equality.asked import random_specimen
+from conv2attn.equality.asked import check_seed, random_specimen
 from conv2attn.equality.calls import call
 from conv2attn.equality.certificate.results import MOVED, Certificate
 from conv2attn.equality.certify import certify
-from conv2attn.errors import UsageError
+from conv2attn.errors import UsageError, whole_number
 from conv2attn.networks.copies import copy_network
 
 Kind = Literal["shift", "flip", "permute"]
@@ -88,9 +88,9 @@ def symmetric(
         input_size: (channels, *sides); that of the images, or the network's own, by default.
         circumstances, options: further arguments of `certify`.
     Raises:
-        UsageError: not exactly one movement is passed, or several sizes (C2A004), the movement has other axes than the
-            input, or is not an integer number of pixels of an output (C2A007), or the size of an input is unknown
-            (C2A005).
+        UsageError: not exactly one movement is passed, or several sizes (C2A004), the movement is not in whole numbers
+            (C2A001, C2A006), has other axes than the input, or is not an integer number of pixels of an output
+            (C2A007), or the size of an input is unknown (C2A005).
     Examples:
         >>> import torch
         >>> from conv2attn.equality import symmetric
@@ -104,6 +104,11 @@ def symmetric(
     movements: dict[Kind, Any] = {"shift": shift, "flip": flip, "permute": permute}
     kind = only_one(movements)
     amounts = movements[kind]
+    if kind == "permute":
+        check_seed(amounts, kind)
+    elif amounts is not True and (isinstance(amounts, str) or not isinstance(amounts, Iterable)):
+        reason = f"{kind}={amounts!r} is not a sequence of whole numbers"
+        raise UsageError("C2A006", reason, "Pass one for each axis of the image.")
     if options.get("also_sizes"):
         raise UsageError("C2A004", "several sizes were passed, but a movement has one", "Ask for one size a call.")
     images = options.get("images")
@@ -111,7 +116,12 @@ def symmetric(
         images = random_specimen(network, input_size).main
         options["input_size"] = images.shape[1:]
     sides = tuple(images.shape[2:])
-    amounts = [amounts] if kind == "permute" else [0] * (len(sides) - 1) + [1] if amounts is True else list(amounts)
+    if kind == "permute":
+        amounts = [amounts]
+    elif amounts is True:
+        amounts = [0] * (len(sides) - 1) + [1]
+    else:
+        amounts = [whole_number(amount, kind) for amount in amounts]
     if kind != "permute" and len(amounts) != len(sides):
         reason = f"{kind}={tuple(amounts)} is not a number for each of {len(sides)} axes"
         raise UsageError("C2A007", reason, "Pass one for each axis of the image.")

@@ -48,6 +48,11 @@ REFUSALS = {
         "C2A009": lambda: certify(PLAIN, convert(PLAIN), images=IMAGES.to(torch.float8_e4m3fn)),
         "C2A004 none of shift, flip and permute is passed": lambda: symmetric(CONV, input_size=(3, 6, 8)),
         "C2A004 2 of shift, flip and permute": lambda: symmetric(CONV, shift=(1, 0), flip=(0, 1), input_size=(3, 6, 8)),
+        "C2A006 permute=True is not a whole number of 64 bits": lambda: symmetric(
+            CONV, permute=True, input_size=(3, 6, 8)
+        ),
+        "C2A006 shift=1 is not a sequence": lambda: symmetric(CONV, shift=1, input_size=(3, 6, 8)),
+        "C2A001 shift=1.5 is not a whole number": lambda: symmetric(CONV, shift=(1.5, 0), input_size=(3, 6, 8)),
         r"C2A007 shift=\(1,\) is not a number for each of 2 axes": lambda: symmetric(
             CONV, shift=(1,), input_size=(3, 6, 8)
         ),
