@@ -94,6 +94,6 @@ def is_seen_elsewhere(shadow: Shadow) -> bool:
 
 
 def every_copy(shadow: Shadow, count: int, shakes: int) -> list[Tensor]:
-    """`count` copies to write into; repetitions within a world stay repetitions."""
+    """`count` copies to write into; copies of a world that were one tensor stay one tensor."""
     worlds = range(0, count, COPIES)
     return [t for w in worlds for t in repeated([shadow.of(w + i).clone() for i in range(1 + shakes)])]

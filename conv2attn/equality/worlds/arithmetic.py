@@ -49,7 +49,8 @@ def power_of(step: Step) -> Any:
     exponent = {"sqrt": 0.5, "rsqrt": -0.5}.get(step.name) or step.args[1]
 
     def power(t: torch.Tensor, e: Any) -> torch.Tensor:
-        # Both networks take the same positive number, so sections that agree still agree; integer powers need none.
+        # Both networks take the same positive number, so sections that agree still agree. Integer powers of negative
+        # numbers are computed as they are.
         return torch.where(torch.as_tensor((e % 1 == 0) | (t >= 0)), t, -NEGATIVE * t) ** e
 
     return step.across(power, step.x, exponent)
@@ -57,7 +58,7 @@ def power_of(step: Step) -> Any:
 
 @shadow_rule("square")
 def square(step: Step) -> Any:
-    """A square, in new copies also where the network squares in place."""
+    """A square; its copies are new even where the network squares in place."""
     return step.across(torch.square, step.x)
 
 

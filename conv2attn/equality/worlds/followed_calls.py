@@ -70,9 +70,9 @@ class Calls:
     def both(self, oracles: Oracles) -> tuple[FollowedCall, FollowedCall]:
         """Runs both networks with one table; the second's outputs are in the order of the first's names."""
         one = self.followed_call(oracles, False)
-        # Units of rounding are at least those of the first network, so the second of a quick run has only true copies
-        # at first. That is cheaper, but its units are narrower. Differences that they leave open are tested with two
-        # shakes in addition to the four of the first.
+        # Shaken copies only widen the units of rounding. So in a quick run the second network begins with true copies
+        # alone, which is cheaper. If a difference is then too large for rounding, two shakes are added to the four of
+        # the first network.
         for shakes in (0, 2) if oracles.quick else (SHAKES,):
             oracles.begin_second(shakes)
             try:
@@ -86,7 +86,7 @@ class Calls:
         for call in (one, two):
             for plain, shadow in zip(call.tensors.values(), call.shadows, strict=True):
                 if is_blind(plain, shadow):
-                    raise Unfollowed("numbers that are finite in the network are not so in its shadow")
+                    raise Unfollowed("numbers that are finite in the network are infinite or NaN in its shadow")
         return one, two
 
 

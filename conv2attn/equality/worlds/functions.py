@@ -31,7 +31,7 @@ def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def threshold(x: Tensor, bound: float, value: float) -> Tensor:
-    """A lower bound: a threshold that replaces smaller numbers by itself."""
+    """A threshold that replaces smaller numbers by the threshold: a lower bound."""
     if bound != value:
         raise Unfollowed("a threshold with a jump")
     return x.clamp(min=bound)

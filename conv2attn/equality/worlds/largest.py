@@ -19,7 +19,7 @@ EXCHANGED = (2, 3)  # worlds in which minima replace maxima, so that numbers tha
 
 @shadow_rule(*LARGEST)
 def maximum(step: Step) -> Any:
-    """A maximum, in two more worlds as a minimum; with one constant bound, a function of one number."""
+    """A maximum, which is a minimum in two more worlds. With a constant bound it is a function of one number."""
     if step.name in ("maximum", "minimum"):
         for x, bound in (step.args[::-1], step.args):
             if is_single(bound) and bound.of(0).dim() <= x.of(0).dim():
@@ -66,7 +66,7 @@ def exchanged(step: Step) -> Any:
 
 
 def clamped(step: Step, x: Shadow, low: float | None, high: float | None) -> Shadow:
-    """A clamp as one bound after the other, so that relu6 is a relu and a bound; bounds as files store them."""
+    """A clamp as one bound after the other, so that relu6 is a relu and a bound. Bounds are rounded as files do it."""
     low, high = (t if t is None else step.stored(t) for t in (low, high))
     # One lookup costs less than two. A network that writes the two bounds separately is left to the full run.
     if step.watch.oracles.quick and low is not None and high is not None:

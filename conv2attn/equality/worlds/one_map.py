@@ -88,7 +88,7 @@ def compare_sections(
                 # Only the answer "equal" of two worlds counts; any other answer or error comes from the full run.
                 with suppress(Exception):
                     quick = Oracles(seed, torch.float32 if dtypes <= {torch.float32} else torch.float64, 2)
-                    # It shakes only its first network, which is the one with more rounded numbers.
+                    # The quick run shakes only its first network: the one with more rounded numbers.
                     shaken, still = sorted((first, second), key=moving_numbers, reverse=True)
                     answer = decided(calls(shaken, still), quick)
                     if answer.equal:

@@ -42,7 +42,7 @@ class Question:
 
     @cached_property
     def sample(self) -> Tensor:
-        """The indices of the first of these."""
+        """The indices of the first unmasked numbers."""
         return torch.nonzero(self.lively).flatten()[:SAMPLE]
 
 
@@ -58,7 +58,7 @@ class Match(NamedTuple):
 
 
 def match_in_order(question: Question, tensors: Sequence[Question], turn: int, whole: bool) -> Match | None:
-    """The first tensor, from number `turn` on, whose numbers equal the question's element by element: all, or most."""
+    """The first tensor, from number `turn` on, with the question's numbers in order: all if `whole`, else most."""
     for number in (*range(turn, len(tensors)), *range(turn)):
         if not lies_alike(question, tensors[number]):
             continue

@@ -44,7 +44,7 @@ class Shadow:
         return self.state["constant"]
 
     def of(self, index: int) -> Tensor:
-        """The copy of a number; a constant repeats its own."""
+        """The copy with this index; those of a constant repeat."""
         if not self.copies:
             raise Unfollowed("a result is used that has no shadow")
         return self.copies[index % len(self.copies)]

@@ -21,7 +21,7 @@ def stored_tensors(network: Any) -> list[Tensor]:
 
 
 def moving_numbers(network: Any) -> int:
-    """The number of stored numbers in tensors with more than one value, unlike the ones of a folded norm."""
+    """The count of stored numbers in tensors of more than one value, unlike the tensor of ones in a folded norm."""
     # The first numbers are enough: they only decide which network is shaken.
     dense = [t for t in stored_tensors(network) if t.layout is torch.strided]
     return sum(t.numel() for t in dense if len(t.flatten()[:SAMPLE].unique()) > 1)

@@ -49,8 +49,8 @@ def mean_squares(copies: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
         # sum with a channel of small weights.
         most = torch.mul(total, 256, out=move).addcmul_(true, true, value=stored)
         total.lerp_(torch.minimum(alike, most, out=move), SHARE)
-        # Of exact numbers that cancel, the rounding of float64 is left. In a tensor of small numbers alone that floor
-        # would hide the numbers themselves: no difference above 1e-7 of the largest counts as rounding for it.
+        # Where exact numbers cancel, the rounding of float64 remains, which this floor accepts. In a tensor of small
+        # numbers alone it would hide the numbers themselves, so it is at most 1e-7 of the largest number.
         out.append(total.add_(min(1e-14, 1e-7 * largest) ** 2 / 2).reshape(-1))
     return torch.stack(out)
 

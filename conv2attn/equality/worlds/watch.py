@@ -107,7 +107,7 @@ class Watch(Planning):
         return result
 
     def follow(self, plain: Step, before: Sequence[tuple[Tensor, Shadow | None]]) -> None:
-        """Runs the operator on shadows: in place if it is, as a constant if no input enters."""
+        """Runs the operator on shadows: in place like itself, or as a constant if no argument depends on the input."""
         shadows = {id(t): s for t, s in before}
         entering = [s for s in shadows.values() if s is not None]
         lively = [s for s in entering if not s.constant]
