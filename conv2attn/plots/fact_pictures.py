@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
-LETTERS = 12  # of a title, in an inch
+LETTERS = 12  # letters of a title per inch
 INCHES, MARGIN = 1.2, 0.7
 SHOWN_SHARE = 0.9
 """Share of a head's attention to pixels that its panel shows, in a square around displacement 0."""

@@ -84,8 +84,8 @@ def of_embeddings(networks: tuple[nn.Module, nn.Module], specimen: Specimen) -> 
         assert isinstance(embedding, nn.Embedding)
         tables.append(embedding.weight.detach())
         embedded.append(Embedded(copy_network(network), name, specimen.inputs))
-    # A formula of embeddings says nothing of the tables, so rows of ids that this call does not have count as well. One
-    # table may be longer: ids beyond the other's end are not inputs of both.
+    # A formula of embeddings says nothing of the tables, so these are compared too, with the rows of ids that this call
+    # lacks. One table may be longer: ids beyond the other's end are not inputs of both.
     rows = min(map(len, tables))
     if tables[0].shape[1] != tables[1].shape[1] or not torch.equal(*(table[:rows] for table in tables)):
         return "the embeddings of ids are not the same numbers in both"

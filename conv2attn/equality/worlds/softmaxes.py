@@ -55,7 +55,7 @@ def logsumexp(step: Step, scores: Shadow, axis: Any, keep: bool = True) -> Shado
 
 @shadow_rule("exp")
 def exp_of_centred(step: Step) -> Any:
-    """exp(x - max x) = e(x) / e(max x), as in a softmax by hand. A divisor that does not cancel shows in a later section."""
+    """exp(x - max x) = e(x) / e(max x), a softmax by hand. A divisor that does not cancel shows in a later section."""
     if (normed := step.x.centred_scores("logsumexp")) is not None:  # exp(x - log sum exp x), the softmax itself
         return softmax_of(step, *normed)
     top = step.x.centred_scores()

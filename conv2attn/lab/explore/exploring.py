@@ -183,10 +183,11 @@ def as_attention(network: nn.Module) -> nn.Module:
 def size_for(network: nn.Module, captured: bool) -> tuple[int, ...]:
     """Channels and sides of an image that `network` takes.
 
-    The sides are those of the published network if its attention is captured, or those of a classifier; otherwise 56.
+    They are those that the network states, if its attention is captured or it is an `AttentionClassifier`. Otherwise
+    the sides are `PUBLISHED` with captured attention, and `SIDE` without.
 
     Raises:
-        UsageError: the network has neither a convolution nor attention of this project, which have the channels
+        UsageError: the network has neither a convolution nor attention of this project, so its channels are unknown
             (C2A120).
     """
     size, channels = input_size_of(network), channels_of(network)

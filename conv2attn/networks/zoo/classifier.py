@@ -143,7 +143,7 @@ class AttentionClassifier(nn.Module):
 def encoding_of(plan: ClassifierPlan, heads: int) -> Encoding:
     """The relative positions of one layer; frozen if no term reads them.
 
-    Centres are drawn from a normal distribution of variance 2 (Sec. 4.2), with alpha = 1/2, of an inverse width of 1;
+    Centres are drawn from a normal distribution of variance 2 (Sec. 4.2), with alpha = 1/2 (an inverse width of 1);
     Sigma^{-1/2} from one of deviation 0.1 around the identity (App. E).
     """
     reach, axes = plan.side // plan.patch - 1, plan.axes
