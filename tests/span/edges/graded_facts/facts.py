@@ -224,7 +224,7 @@ def test_converted_layers_in_a_container_are_read_from_their_parameters():
         assert [(row.name, row.grid) for row in report.rows] == grids
         assert [row.verdict.value for row in report.rows] == ["holds", "refuted", "holds"]
         assert all("from parameters, positions alone" in " ".join(row.notes) for row in report.rows)
-    with pytest.raises(conv2attn.errors.UsageError, match=r"C2A503 0: .* every grid. Pass the sides"):
+    with pytest.raises(conv2attn.errors.UsageError, match=r"C2A503 0: .* any grid. Pass the sides"):
         conv2attn.check_span(network)
     with pytest.raises(conv2attn.errors.UsageError, match="C2A502 first is of class Sequential, a network"):
         conv2attn.check_span({"first": network}, grid=(8, 9))
