@@ -1,5 +1,7 @@
 """Pairs of networks written in two ways that are one function, and pairs that are not."""
 
+import warnings
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -65,9 +67,20 @@ DIFFERENT = {
         lambda x: torch.cat([x[:, :1].sigmoid(), x[:, 1:].tanh()], 1),
     ),
 }
+
+
+def added_by_scatter(x):
+    """The sum of the first number and itself; without the refusal its index would be that of another number."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the argument is deprecated
+        return x.flatten()[:1].scatter(0, torch.tensor([0]), x.flatten(), reduce="add")
+
+
 UNDECIDED = {
     "bits read as integers": lambda x: x.view(torch.int32).float(),
     "a pole": lambda x: x / x,
     "random numbers": lambda x: F.dropout(x),
     "complex numbers": lambda x: torch.fft.fft(x).real,
+    "a number added where it is put": lambda x: x.index_put((torch.tensor([1]),), x[:1], accumulate=True),
+    "a number added where it is scattered": added_by_scatter,
 }
