@@ -36,8 +36,9 @@ LAYERS = [
     {"theory", "theory.score_terms"},
     {"report"},
     {"arguments"},
+    {"generators"},
     {"verdicts", "choices", "torch_internals", "extras"},
-    {"errors", "generators", "suffixes"},
+    {"errors", "suffixes"},
 ]
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
 

@@ -29,14 +29,13 @@ class Decisions:
 
     def decided(self, function: Callable[..., Any], result: Any, args: Any, kwargs: Any) -> Any:
         """The first run's value of a non-float result computed from floats (an order, an index, a comparison)."""
-        if not any(each.is_floating_point() for each in tensors_in((args, kwargs))):
-            return result
-        if function.__name__ in TO_PYTHON:
-            return self.next(result)
         parts = list(result) if isinstance(result, tuple | list) else [result]
         chosen = [at for at, each in enumerate(parts) if isinstance(each, Tensor) and not each.is_floating_point()]
-        if not chosen:
+        to_python = function.__name__ in TO_PYTHON
+        if not (chosen or to_python) or not any(each.is_floating_point() for each in tensors_in((args, kwargs))):
             return result
+        if to_python:
+            return self.next(result)
         taken = self.next([parts[at].clone() for at in chosen])
         if not isinstance(taken, list) or [each.shape for each in taken] != [parts[at].shape for at in chosen]:
             return result

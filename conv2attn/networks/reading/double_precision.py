@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from conv2attn.torch_internals import DisableTorchFunctionSubclass, tree_map_only
+from conv2attn.torch_internals import DisableTorchFunctionSubclass
 
 NARROW = {torch.float32, torch.float16, torch.bfloat16}
 CASTS = {Tensor.float, Tensor.half, Tensor.bfloat16}
@@ -78,7 +78,7 @@ class Widened(nn.Parameter):
         first = args[0] if args and isinstance(args[0], cls) else None
         if first is not None and (func in WRITES or (func.__name__.endswith("_") and func.__name__[-2:] != "__")):
             first.hold()
-        args, kwargs = tree_map_only(cls, cls.in_double, (args, kwargs or {}))
+        args, kwargs = cast((args, kwargs or {}))
         result = func(*args, **kwargs)
         return first if first is not None and result is first.held else result
 
@@ -90,6 +90,15 @@ class Widened(nn.Parameter):
     def hold(self) -> None:
         """Holds the value in float64."""
         self.held = self.in_double()
+
+
+def cast(arguments: Any) -> Any:
+    """Arguments of a function with each widened parameter in float64."""
+    if isinstance(arguments, Widened):
+        return arguments.in_double()
+    if isinstance(arguments, dict):
+        return {name: cast(each) for name, each in arguments.items()}
+    return type(arguments)(map(cast, arguments)) if type(arguments) in (tuple, list) else arguments
 
 
 T: Any = Tensor

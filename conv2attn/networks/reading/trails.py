@@ -59,12 +59,11 @@ def join(trails: Sequence[Trail], run: object) -> Trail:
 
 def tensors_in(values: Any) -> Iterator[Tensor]:
     """The tensors in nested tuples, lists and dictionaries."""
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, dict):
-        yield from tensors_in(list(values.values()))
-    elif isinstance(values, tuple | list):
-        for each in values:
+    # Every call of torch passes here, and most arguments are tensors or numbers: these start no generator.
+    for each in values.values() if isinstance(values, dict) else values:
+        if isinstance(each, Tensor):
+            yield each
+        elif isinstance(each, tuple | list | dict):
             yield from tensors_in(each)
 
 

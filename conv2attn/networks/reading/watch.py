@@ -142,7 +142,7 @@ class Watch(TorchFunctionMode):
 
         Layers of this project are silenced.
         """
-        trails = (trail_of(each, self.run_itself) for each in tensors_in(output))
+        trails = (trail_of(each, self.run_itself) for each in tensors_in((output,)))
         leaving = frozenset[int]().union(*(each.softmaxes for each in trails if each is not None))
         running, last = self.running[-1], len(self.running) == 1
         for number, opened in list(self.opened.items()):
