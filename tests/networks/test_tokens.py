@@ -231,7 +231,7 @@ def overlapping():
 
 PLACES = {
     # Whisper's line has 1,500 frames.
-    "a long line": (lambda: nn.Sequential(nn.Conv1d(8, 16, 3, 2, 1), Flat(), Layer()), (1, 8, 2060), (1030,)),
+    "a long line": (lambda: nn.Sequential(nn.Conv1d(8, 16, 3, 2, 1), Flat(), OneHead(16, 48)), (1, 8, 2060), (1030,)),
     # By noise the two rows of one column are apart, and heads that agree repeat it: a transformer of spectra has such.
     "two rows of 6": (overlapping, (1, 1, 26, 66), (2, 6), 20),
     "two rows of 40": (overlapping, (1, 1, 26, 406), (2, 40), 20),

@@ -146,7 +146,7 @@ TRANSFORMERS = {
     "Swin": model("Swin", 224, embed_dim=24, depths=[2, 2, 2], num_heads=[1, 2, 4], image_size=224),
     "Swin v2": model("Swinv2", 224, embed_dim=24, depths=[2, 2, 2], num_heads=[1, 2, 4], image_size=224),
     "SegFormer": model("Segformer", 224, depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 64, 64]),
-    "PVT": model("Pvt", 224, depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 64, 64], num_attention_heads=[1, 2, 4, 4]),
+    "PVT": model("Pvt", 128, image_size=128, depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 64, 64], num_attention_heads=[1, 2, 4, 4]),
     "PVT v2": model("PvtV2", 224, depths=[1, 1, 1, 1]),
     "CvT": model("Cvt", 224, depth=[1, 2, 10], embed_dim=[32, 48, 64], num_heads=[1, 3, 4]),
     "MobileViT": model("MobileViT", 256),
@@ -282,18 +282,23 @@ layer replays in {replay}. Outside are:
 """
 
 
-def built(name, **smaller):
+def built(name):
     """A network with random weights, and an input."""
     torch.manual_seed(0)
     if name in TRANSFORMERS:
         network, inputs = TRANSFORMERS[name]()
     else:
         options, side = row if isinstance(row := TIMM[name], tuple) else (row, 224)
-        network, inputs = timm.create_model(name, pretrained=False, **options, **smaller), image(1, 3, side, side)
+        network, inputs = timm.create_model(name, pretrained=False, **options), image(1, 3, side, side)
+    return drawn(network, inputs), inputs
+
+
+def drawn(network, inputs):
+    """The network, with constants drawn and statistics measured."""
     draw_constants(network)
     if torch.is_tensor(inputs) and inputs.is_floating_point():
         measure_statistics(network, inputs)
-    return network.eval(), inputs
+    return network.eval()
 
 
 @torch.no_grad()

@@ -5,7 +5,8 @@ import pytest
 import timm
 import torch
 import transformers
-from architectures import PAGE, TIMM, TRANSFORMERS, built, row_of
+from architectures import PAGE, TIMM, TRANSFORMERS, built, drawn, row_of
+from timm.models.byobnet import ByobNet, ByoBlockCfg, ByoModelCfg
 
 from conv2attn import capture
 from conv2attn.report import show
@@ -42,10 +43,14 @@ def test_windows_stand_where_they_are_by_definition():
         assert np.array_equal(read.tokens.windows.places, windows(side, 7, 3 * (place % 2)))
 
 
-@pytest.mark.rotated
 def test_keys_of_a_halo_stand_around_the_queries_of_their_block():
     """Blocks of 8x8 queries, or of every second one of 16x16, have 12x12 keys; one block has the whole last map."""
-    network, images = built("halonet26t", width_factor=0.25)
+    stages = [ByoBlockCfg("self_attn", d=depth, c=32, s=depth, gs=0, br=0.5) for depth in (1, 2)]
+    halo = {"block_size": 8, "halo_size": 2, "num_heads": 2}
+    plan = ByoModelCfg(stages, stem_chs=16, self_attn_layer="halo", self_attn_kwargs=halo)
+    torch.manual_seed(0)
+    images = torch.randn(1, 3, 64, 64)
+    network = drawn(ByobNet(plan), images)
     for read, side, step in zip(ask_attention(network, images).reads(), (16, 16, 8), (1, 2, 1), strict=True):
         cells = torch.arange(side**2).reshape(1, 1, side, side)
         keys = torch.nn.functional.unfold(cells + 1.0, 12, padding=2, stride=8)[0].mT.long() - 1

@@ -1,6 +1,7 @@
 """What replacing heads of DINOv2-small changes, on photographs, is what an independent loop with hooks says.
 
-Pictures are of 112 pixels a side, for which the network interpolates its positions: that takes a quarter of the time.
+Pictures are of 112 pixels a side, for which the network interpolates its positions, and pass its first three layers:
+that takes an eighth of the time.
 """
 
 import importlib.util
@@ -17,17 +18,19 @@ from conv2attn import heads
 MODELS = Path(conv2attn.__file__).parents[1] / "examples" / "atlas" / "models.py"
 PHOTOGRAPHS = ("astronaut", "chelsea", "coffee", "rocket")
 SIDE, HEADS = 8, 6
-NAMED = {0: [5], 6: [2]}
+NAMED = {0: [5], 2: [2]}
 """Heads that are replaced, by layer."""
 
 
 @pytest.fixture(scope="module")
 def network():
-    """The trained network."""
+    """The first layers of the trained network."""
     spec = importlib.util.spec_from_file_location("atlas_models", MODELS)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.dinov2()
+    network = module.dinov2()
+    del network.encoder.layer[3:]
+    return network
 
 
 @pytest.fixture(scope="module")
