@@ -146,7 +146,9 @@ TRANSFORMERS = {
     "Swin": model("Swin", 224, embed_dim=24, depths=[2, 2, 2], num_heads=[1, 2, 4], image_size=224),
     "Swin v2": model("Swinv2", 224, embed_dim=24, depths=[2, 2, 2], num_heads=[1, 2, 4], image_size=224),
     "SegFormer": model("Segformer", 224, depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 64, 64]),
-    "PVT": model("Pvt", 128, image_size=128, depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 64, 64], num_attention_heads=[1, 2, 4, 4]),
+    "PVT": model(
+        "Pvt", 128, image_size=128, depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 64, 64], num_attention_heads=[1, 2, 4, 4]
+    ),
     "PVT v2": model("PvtV2", 224, depths=[1, 1, 1, 1]),
     "CvT": model("Cvt", 224, depth=[1, 2, 10], embed_dim=[32, 48, 64], num_heads=[1, 3, 4]),
     "MobileViT": model("MobileViT", 256),

@@ -19,7 +19,7 @@ from conv2attn.arguments import FAILURES, Selection, as_inputs, call_network, te
 from conv2attn.errors import Conv2AttnError, UsageError, first_line
 from conv2attn.networks.positions import PositionAttention, Unread, leading_note, windows_note
 from conv2attn.networks.reading.attended import Attended, Running
-from conv2attn.networks.reading.double_precision import double_copy
+from conv2attn.networks.reading.double_precision import double_copy, precise
 from conv2attn.networks.reading.perturbed import on_the_cpu
 from conv2attn.networks.reading.phase import CaptureRun, literally, read_network
 from conv2attn.networks.reading.records import Read, Tokens
@@ -99,7 +99,7 @@ def attention_by_run(network: nn.Module, sides: Sides | None = None, inputs: Any
 def pairs_of_inputs(network: nn.Module, sides: Sides | None, inputs: Any) -> Iterator[tuple[Any, Any]]:
     """Pairs of inputs of one size with different contents."""
     if inputs is not None:
-        first = tree_map_only(Tensor, in_double, as_inputs(network, inputs))
+        first = tree_map_only(Tensor, precise, as_inputs(network, inputs))
         main = next((each for each in tensors_in(first) if each.ndim > 1), None)
 
         def another(tensor: Tensor) -> Tensor:
@@ -111,11 +111,6 @@ def pairs_of_inputs(network: nn.Module, sides: Sides | None, inputs: Any) -> Ite
     for size in dict.fromkeys(sizes_of_inputs(network, sides)):
         first, second = (specimen_of(network, size, SPREAD, seed, like).inputs for seed in (3, 4))
         yield first, second
-
-
-def in_double(tensor: Tensor) -> Tensor:
-    """A copy on the CPU, in float64 if its dtype is floating."""
-    return tensor.cpu().double() if tensor.is_floating_point() else tensor.cpu()
 
 
 def sizes_of_inputs(network: nn.Module, sides: Sides | None) -> Iterator[tuple[int, ...]]:
@@ -145,9 +140,9 @@ def sizes_of_inputs(network: nn.Module, sides: Sides | None) -> Iterator[tuple[i
 
 def known_of(double: nn.Module, first: Any, second: Any, sides: Sides | None, dtype: torch.dtype) -> dict[str, Known]:
     """The results per layer from runs on two inputs; empty if no layer has a grid of these sides."""
-    order, products = products_of(double, first)
-    others = products_of(double, second)[1]
-    changing = changed(products, others)
+    order, *sums = sums_of(double, first)
+    _, *others = sums_of(double, second)
+    changing, stem = map(changed, sums, others)
     if not order:
         raise UsageError("C2A501", f"{type(double).__name__} did not attend to anything", "Pass other inputs.")
 
@@ -156,7 +151,7 @@ def known_of(double: nn.Module, first: Any, second: Any, sides: Sides | None, dt
 
     # A product that differs between two images depends on content. Products of parameters, such as biases that a layer
     # computes from coordinates, are equal to the last bit, and are kept.
-    relative, stem = CaptureRun(marked=zeroed), changed(firsts_of(double, first), firsts_of(double, second))
+    relative = CaptureRun(marked=zeroed)
     absolute = CaptureRun(call=lambda each, inputs: without(min(stem, default=0), each, inputs))
     same, conclusions, fitting = agreeing(double, relative, first, second), dict[str, Known](), False
     for read in read_network(double, first, Selection(()), relative):
@@ -200,21 +195,9 @@ def without(number: int, network: nn.Module, inputs: Any) -> Any:
         return call_network(network, inputs)
 
 
-def firsts_of(network: nn.Module, inputs: Any) -> Sums:
-    """The sum of each result in a run that may be the first tokens, by its number."""
-    numbered = Numbered()
-
-    def call() -> Any:
-        with numbered:
-            return call_network(network, inputs)
-
-    Watch(network).run(call)
-    return numbered.sums
-
-
-def products_of(network: nn.Module, inputs: Any) -> tuple[list[str], Sums]:
-    """The names of the attentions of a run in order, and the sum of each matrix product, by its number."""
-    order, sums = list[str](), dict[int, Tensor]()
+def sums_of(network: nn.Module, inputs: Any) -> tuple[list[str], Sums, Sums]:
+    """The attentions of a run in order, and the sums of its matrix products, and of what may be the first tokens."""
+    order, sums, firsts = list[str](), Sums(), Numbered()
 
     def note(number: int, product: Tensor) -> Tensor:
         sums[number] = product.sum((-1, -2))
@@ -223,8 +206,12 @@ def products_of(network: nn.Module, inputs: Any) -> tuple[list[str], Sums]:
     def see(attended: Attended, _: Running) -> None:
         order.append(attended.name)
 
-    Watch(network, see, marked=note).run(lambda: call_network(network, inputs))
-    return order, sums
+    def call() -> Any:
+        with firsts:
+            return call_network(network, inputs)
+
+    Watch(network, see, marked=note).run(call)
+    return order, sums, firsts.sums
 
 
 def changed(first: Sums, second: Sums) -> set[int]:

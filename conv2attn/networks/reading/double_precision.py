@@ -121,6 +121,11 @@ def cast_once(module: nn.Module) -> Iterator[None]:
             each.held = None
 
 
+def precise(tensor: Tensor) -> Tensor:
+    """The tensor on the CPU, in float64 if its dtype is floating."""
+    return tensor.cpu().double() if tensor.is_floating_point() else tensor.cpu()
+
+
 def double_copy(network: nn.Module, share: bool = True) -> nn.Module:
     """A copy of a network on the CPU that computes in float64.
 
@@ -135,9 +140,7 @@ def double_copy(network: nn.Module, share: bool = True) -> nn.Module:
     shared = {id(each) for each in twins.values()}
 
     def converted(tensor: Tensor) -> Tensor:
-        if id(tensor) in shared:
-            return tensor
-        return tensor.cpu().double() if tensor.is_floating_point() else tensor.cpu()
+        return tensor if id(tensor) in shared else precise(tensor)
 
     copied = deepcopy(network, dict(twins))._apply(converted)
     for each in twins.values():

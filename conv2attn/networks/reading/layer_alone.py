@@ -9,6 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from conv2attn.arguments import tensors_in
 from conv2attn.networks.reading.attended import Attended, Rule, Running
 from conv2attn.networks.reading.head_matrices import HeadMatrices
 from conv2attn.networks.reading.orders import Heads, as_tensor, as_tokens, changing_parts, index_in
@@ -108,9 +109,7 @@ class Layer:
             attentions.append(attended)
 
         def begin(part: nn.Module, args: Any, kwargs: Any) -> Any:
-            tensors: list[Tensor] = []
-            tree_map_only(Tensor, tensors.append, (args, kwargs))
-            inputs.setdefault(part, [originals.get(id(each), each) for each in tensors])
+            inputs.setdefault(part, [originals.get(id(each), each) for each in tensors_in((args, kwargs))])
             if tokens is None or old is None or not any(each is old for each in self.inputs.get(part, [])):
                 return None
 
@@ -173,8 +172,8 @@ class Layer:
         yield Heads(lead, 1)
         yield from (Heads(lead, axis) for axis in range(len(lead)) if axis != 1)
 
-    def linear_ends(self, old: Tensor | None = None) -> list[nn.Module]:
-        """Parts whose output may be the layer's, and is an affine function of the attention.
+    def linear_ends(self, old: Tensor | None = None) -> list[nn.Module] | str:
+        """Parts whose output may be the layer's, and is an affine function of the attention; the reason if none is.
 
         The module comes first, then its last parts, before a norm or a residual; last, parts around the module after
         it.
@@ -188,12 +187,9 @@ class Layer:
             parts = [each for each in parts if each is self.module] + [
                 each for each in parts[::-1] if each is not self.module
             ]
-        return [each for each in parts if runs[0][each].ndim > 1 and affine(*(run[each] for run in runs))]
-
-    def why_no_end(self, old: Tensor | None = None) -> str:
-        """The reason why no part after the attention is an affine function of it."""
-        tokens = None if old is None else self.random_tokens(old)
-        one, other = (self.run(drawn(seed), old, tokens).outputs for seed in (1, 2))
+        if ends := [each for each in parts if runs[0][each].ndim > 1 and affine(*(run[each] for run in runs))]:
+            return ends
+        one, other, _ = runs
         if one and not any(bool(each.isfinite().all()) for each in one.values()):
             return NOT_FINITE
         if one and all(torch.equal(each, other[part]) for part, each in one.items()):

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from conv2attn.arguments import argument, call_network
+from conv2attn.arguments import argument, call_network, tensors_in
 from conv2attn.networks.copies import evaluating
 from conv2attn.networks.reading.decisions import Decisions
-from conv2attn.networks.reading.double_precision import double_copy, in_double
+from conv2attn.networks.reading.double_precision import double_copy, in_double, precise
 from conv2attn.networks.reading.watch import Watch
 from conv2attn.torch_internals import tree_map_only
 
@@ -82,13 +82,9 @@ class Perturbed:
         self.maps, self.noisy = dict[int, Tensor | None](), set[int]()
         self.images, images = 1 if stop is None else stop - start, self.images_in(inputs)
 
-        def precise(tensor: Tensor) -> Tensor:
-            return tensor.cpu().double() if tensor.is_floating_point() else tensor.cpu()
-
         part = inputs if stop is None else self.part(inputs, start, stop)
         self.inputs = tree_map_only(Tensor, precise, part)
-        singles: list[Tensor] = []
-        tree_map_only(Tensor, singles.append, self.inputs)
+        singles = tensors_in(self.inputs)
         self.base = next((each for each in singles if each.is_floating_point() and each.ndim > 1), None)
         self.ids = next((each for each in singles if not each.is_floating_point() and each.ndim == 2), None)
         self.shape: tuple[int, ...] | None = None if self.base is None else tuple(self.base.shape)
@@ -98,8 +94,7 @@ class Perturbed:
 
     def images_in(self, inputs: Any) -> int:
         """The number of images of these inputs."""
-        tensors = list[Tensor]()
-        tree_map_only(Tensor, tensors.append, inputs)
+        tensors = tensors_in(inputs)
         return next((each.shape[self.batch] for each in tensors if each.ndim > self.batch + 1 and each.numel()), 0)
 
     def part(self, inputs: Any, start: int, stop: int) -> Any:
@@ -129,9 +124,7 @@ class Perturbed:
         """Copies that perturb other inputs: other float tensors, and embeddings of ids if there are floats."""
         if self.base is None:
             return
-        singles: list[Tensor] = []
-        tree_map_only(Tensor, singles.append, self.inputs)
-        for each in singles:
+        for each in tensors_in(self.inputs):
             if each.is_floating_point() and each.ndim > 1 and each is not self.base:
                 other = copy(self)
                 other.base, other.shape = each, tuple(each.shape)

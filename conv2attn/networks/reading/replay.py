@@ -90,23 +90,22 @@ def why_several(perturbed: Perturbed, name: str, calls: Mapping[str, Call]) -> s
     module = perturbed.network.get_submodule("" if name == "(root)" else name)
     layer = Layer(module, module, calls[name], (0, 0))
     layer.run(None)
-    return SEVERAL_TIMES if layer.linear_ends() else layer.why_no_end()
+    ends = layer.linear_ends()
+    return ends if isinstance(ends, str) else SEVERAL_TIMES
 
 
 def best_of(layer: Layer) -> Replayed:
     """The first reading that replays, otherwise that with the least residual, or the failing premise."""
     starts = list(layer.starts())
-    if layer.times != 1 or not starts:
+    if not starts:
         return Replayed(why=NO_SUM)
-    products = [each.value for each in layer.run(forced(layer.random_attention())).attended]
-    if not products:
-        return Replayed(why=NO_SUM)
-    if products[0] is None:
+    product = layer.run(forced(layer.random_attention())).attended[0].value
+    if product is None:
         return Replayed(why=NO_PRODUCT)
-    values = layer.in_rows(products[0])
+    values = layer.in_rows(product)
     ends = layer.linear_ends(starts[0][1])
-    if not ends:
-        return Replayed(why=layer.why_no_end(starts[0][1]))
+    if isinstance(ends, str):
+        return Replayed(why=ends)
     best, written = Replayed(why=UNKNOWN), dict[Heads, Written]()
     tried, limit, unknown = False, "", UNKNOWN
     for start in filter(layer.linear_values, starts):

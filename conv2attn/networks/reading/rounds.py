@@ -69,8 +69,6 @@ def places_in_rounds(perturbed: Perturbed, order: Order) -> dict[Call, dict[str,
 
 def of_these(queries: Places, rows: Tensor) -> Places:
     """The places of the queries of some rows, numbered (*lead, rows)."""
-    if queries.why:
-        return queries
     lead = rows.expand(*queries.at.shape[:-1])[..., None].expand_as(queries.at)
     centre = None if queries.centre is None else queries.centre.gather(-2, lead)
     return replace(queries, at=queries.at.gather(-2, lead), centre=centre)

@@ -7,7 +7,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import FAILURES
+from conv2attn.arguments import FAILURES, tensors_in
 from conv2attn.errors import first_line
 from conv2attn.networks.reading.attended import Attended, Running
 from conv2attn.networks.reading.layer_alone import Call, replay_residual
@@ -15,7 +15,7 @@ from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.replay import calls_of, parent
 from conv2attn.networks.reading.replay_result import MOST_RESIDUAL
 from conv2attn.networks.reading.watch import Watch
-from conv2attn.torch_internals import tree_map, tree_map_only
+from conv2attn.torch_internals import tree_map
 
 SAME_ATTENTION = 1e-6
 """Largest difference, in float64, between an attention weight and the softmax of the scores as read."""
@@ -85,8 +85,7 @@ def sublayer_of(perturbed: Perturbed, name: str, matrices: Tensor, count: int) -
 
 def as_sublayer(name: str, module: nn.Module, call: Call, matrices: Tensor, count: int) -> Sublayer | str:
     """The module as a sublayer; an empty text, or the reason, if it is not one."""
-    tensors: list[Tensor] = []
-    tree_map_only(Tensor, tensors.append, (call.args, call.kwargs))
+    tensors = tensors_in((call.args, call.kwargs))
     heads, d_out, d_in = matrices.shape
     first = next(iter(tensors), None)
     if first is None or first.shape[1:] != (count, d_in):

@@ -169,7 +169,7 @@ class Watch(TorchFunctionMode):
             weights = opened.weights.mT if opened.columns else opened.weights
             place = innermost(opened.running)
             attended = self.attended(weights, place, **self.operands(weights, opened))
-            if attended is not None and self.see is not None:
+            if self.see is not None:
                 attended.columns, attended.multiplies = opened.columns, False
                 self.see(attended, place)
 
@@ -252,10 +252,8 @@ class Watch(TorchFunctionMode):
         trails = [trail_of(each, self.run_itself) for each in tensors]
         return join([each for each in trails if each is not None], self.run_itself)
 
-    def attended(self, attention: Tensor, place: Running, **operands: Any) -> Attended | None:
-        """A new attention of a module; None in a layer of this project, which has a hook of its own."""
-        if any(each.module in self.own for each in self.running):
-            return None
+    def attended(self, attention: Tensor, place: Running, **operands: Any) -> Attended:
+        """A new attention of a module that is no layer of this project: these have a hook of their own."""
         place.times += 1
         name = self.names[place.module] + (f"#{place.times}" if place.times > 1 else "")
         numbered_attention = self.numbered(Attended(name, attention, **operands))
@@ -380,10 +378,10 @@ class Watch(TorchFunctionMode):
         kept = trail.products or frozenset({self.numbers})
         self.scores = {number: each for number, each in self.scores.items() if number >= min(kept)}
         attended = self.attended(attention[None, None] if matrix else attention, place, value=value, **operands)
-        if attended is not None and self.see is not None:
+        if self.see is not None:
             attended.softmaxes = trail.softmaxes
             self.see(attended, place)
-        if attended is None or self.rule is None:
+        if self.rule is None:
             return result
         if self.silent and not bool(attended.attention.any()):
             return torch.zeros_like(result)
