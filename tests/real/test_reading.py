@@ -6,7 +6,7 @@ import timm
 import torch
 import transformers
 from architectures import PAGE, TIMM, TRANSFORMERS, built, drawn, row_of
-from timm.models.byobnet import ByobNet, ByoBlockCfg, ByoModelCfg
+from timm.models.byobnet import ByoBlockCfg, ByobNet, ByoModelCfg
 
 from conv2attn import capture
 from conv2attn.report import show

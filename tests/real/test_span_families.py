@@ -10,7 +10,7 @@ from conv2attn import capture, heads
 from conv2attn.span import ask_attention, check_span
 from conv2attn.verdicts import Verdict
 
-STAGES = {"num_encoder_blocks": 2, "depths": [1, 1], "hidden_sizes": [8, 16], "num_attention_heads": [1, 2]}
+STAGES = {"num_encoder_blocks": 2, "depths": [1, 1], "hidden_sizes": [16, 32], "num_attention_heads": [1, 2]}
 STAGES |= {"mlp_ratios": [2, 2], "attn_implementation": "eager"}
 PLAIN = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "attn_implementation": "eager"}
 VISION = {"image_size": 28, "patch_size": 7, **PLAIN}
@@ -88,7 +88,7 @@ def test_heads_of_each_family_are_read_on_their_grids(case):
         for head in layer.heads:
             shares = (head.relative, head.absolute, head.content)
             assert shares == (None, None, None) if head.evenness >= 1 else abs(sum(shares) - 1) < 1e-9
-        assert all(found.error >= 0 for found in layer.convolutions)
+        assert [found.error >= 0 for found in layer.convolutions] == [True] * (4 if layer.grid else 0)
 
 
 def test_random_attention_on_pooled_keys_is_refuted():
@@ -99,7 +99,7 @@ def test_random_attention_on_pooled_keys_is_refuted():
 
 @torch.no_grad()
 @pytest.mark.parametrize("build", [segformer, pvt])
-def test_layers_with_pooled_keys_are_their_matrices_and_have_nearest_convolutions(build):
+def test_layers_with_pooled_keys_are_their_matrices(build):
     torch.manual_seed(0)
     network, seen = build().eval(), {}
     linear = {name: module for name, module in network.named_modules() if isinstance(module, torch.nn.Linear)}
@@ -111,15 +111,10 @@ def test_layers_with_pooled_keys_are_their_matrices_and_have_nearest_convolution
     captured = capture(network, images)
     for hook in hooks:  # with which no layer is its matrices
         hook.remove()
-    report, weights = (
-        heads(network, images),
-        {read.name: read.weights for read in ask_attention(network, images).reads()},
-    )
-    for layer in report.layers:
-        matrices, bias = weights[layer.name]
+    for layer in ask_attention(network, images).reads():
+        matrices, bias = layer.weights
         within = {name: held for name, held in seen.items() if name.startswith(layer.name.removesuffix(".self"))}
         (tokens,) = (held[0] for name, held in within.items() if name.endswith(("v_proj", "value")))
         (computed,) = (held[1] for name, held in within.items() if name.endswith(("o_proj", "output.dense")))
         made = torch.einsum("nhqk,nki,hoi->nqo", captured[layer.name].double(), tokens.double(), matrices) + bias
         torch.testing.assert_close(made.float(), computed, atol=1e-5, rtol=1e-4)
-        assert len(layer.convolutions) == 4

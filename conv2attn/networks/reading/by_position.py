@@ -21,7 +21,7 @@ from conv2attn.networks.positions import PositionAttention, Unread, leading_note
 from conv2attn.networks.reading.attended import Attended, Running
 from conv2attn.networks.reading.double_precision import double_copy, precise
 from conv2attn.networks.reading.perturbed import on_the_cpu
-from conv2attn.networks.reading.phase import CaptureRun, literally, read_network
+from conv2attn.networks.reading.phase import CaptureRun, read_network
 from conv2attn.networks.reading.records import Read, Tokens
 from conv2attn.networks.reading.responses import sums_of_rows
 from conv2attn.networks.reading.watch import Watch
@@ -154,7 +154,8 @@ def known_of(double: nn.Module, first: Any, second: Any, sides: Sides | None, dt
     relative = CaptureRun(marked=zeroed)
     absolute = CaptureRun(call=lambda each, inputs: without(min(stem, default=0), each, inputs))
     same, conclusions, fitting = agreeing(double, relative, first, second), dict[str, Known](), False
-    for read in read_network(double, first, Selection(()), relative):
+    reads = read_network(double, first, Selection(()))
+    for read in reads.make(reads.names, relative):
         if isinstance(read.attention, nn.Module):  # layers of this project are read from their parameters
             continue
         fitting = fitting or sides is None or fits(read, sides)
@@ -163,7 +164,7 @@ def known_of(double: nn.Module, first: Any, second: Any, sides: Sides | None, dt
         return {}
     lead = order[0]
     if stem and conclusions.get(lead) == Unread(NO_TERM) and lead in agreeing(double, absolute, first, second):
-        (read,) = read_network(double, first, Selection((literally(lead),)), absolute)
+        (read,) = reads.make([lead], absolute)
         alone = {lead: concluded(read, sides, dtype, ABSOLUTE, True)}
         if isinstance(alone[lead], PositionAttention):
             conclusions |= {

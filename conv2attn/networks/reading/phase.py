@@ -45,13 +45,10 @@ class CaptureRun:
     call: Callable[[nn.Module, Any], Any] = call_network
 
 
-def read_network(
-    network: nn.Module, example_input: Any, selection: Selection, capture_run: CaptureRun | None = None
-) -> Reads:
+def read_network(network: nn.Module, example_input: Any, selection: Selection) -> Reads:
     """Records of the layers of a network that attend on inputs, or on all batches of a loader.
 
-    Layers of this project that read no content are read from their parameters, on the grids of the run. If
-    `capture_run` is passed, attention is captured in the runs it describes, and weights and outputs are not read.
+    Layers of this project that read no content are read from their parameters, on the grids of the run.
 
     Raises:
         UsageError: nothing attended (C2A501), no layer has such a name (C2A008), or the network does not run (C2A009).
@@ -94,7 +91,7 @@ def read_network(
         name = next(each for at in count(1) if (each := f"{module}#{at}" if at > 1 else module) not in named)
         if selection.wants(name):
             named[name] = unseen[name] = UNSEEN_CODE
-    reading = ReadingPass(network, batches, sizes, counts, own, unseen, drawn, capture_run)
+    reading = ReadingPass(network, batches, sizes, counts, own, unseen, drawn)
     records = [record for name in named for record in reading.records_of(name)]
     answers = vars(reading).get("answers")
     if isinstance(answers, Answers):  # the records have the places now
@@ -180,16 +177,10 @@ class ReadingPass:
         own: Mapping[str, Sequence[int]],
         unseen: Mapping[str, Captured],
         drawn: Set[str],
-        capture_run: CaptureRun | None,
     ):
-        """Takes the results of the first runs.
-
-        Args:
-            drawn: attention that changes from run to run.
-            capture_run: how attention is captured, if not in plain runs.
-        """
+        """Takes the results of the first runs; attention in `drawn` changes from run to run."""
         self.network, self.batches, self.sizes, self.counts = network, batches, sizes, counts
-        self.own, self.unseen, self.drawn, self.capture_run = own, unseen, drawn, capture_run
+        self.own, self.unseen, self.drawn = own, unseen, drawn
         self.layers = {name or "(root)": layer for name, layer in attention_layers(network).items()}
         self.every = dict[str, AttentionRecord]()
 
@@ -238,17 +229,23 @@ class ReadingPass:
             layout, where = (None, every) if isinstance(every, str) else every.placed(calls)
         return AttentionRecord(name, calls, layout, where)
 
-    def records(self, names: Sequence[str]) -> Iterator[Read]:
-        """The records of these names, in their order."""
+    def records(self, names: Sequence[str], capture_run: CaptureRun | None = None) -> Iterator[Read]:
+        """The records of these names, in their order.
+
+        If `capture_run` is passed, attention is captured in the runs it describes, and weights and outputs are not read.
+        """
         for group in groups(names, {each.name: self.sizes.get(each.calls[0][0], 0) for each in self.every.values()}):
             records = [self.every[name] for name in group]
             others = [each for each in records if not self.ideal(each.name) and each.name not in self.layers]
             bases = list(dict.fromkeys(each.calls[0][0] for each in others))
             # Inputs of layers are kept for one group at a time: those of all layers would grow with the network.
-            calls, shapes = calls_of(self.alone, bases) if self.alone is not None and bases else ({}, {})
-            replays = {each.name: self.replay(each, calls, shapes) for each in others}
+            calls, shapes = calls_of(self.alone, bases) if self.alone and bases and capture_run is None else ({}, {})
+            unread = None if capture_run is None else Replayed(why=HELD)
+            replays = {each.name: unread or self.replay(each, calls, shapes) for each in others}
             del calls
-            captured, centers = self.captured([each for each in records if not self.ideal(each.name)])
+            captured, centers = self.captured(
+                [each for each in records if not self.ideal(each.name)], capture_run or CaptureRun()
+            )
             for each in records:
                 name = each.name
                 if name in self.layers:
@@ -291,8 +288,8 @@ class ReadingPass:
         """The replay of a layer, with the heads of its layout; empty for a module that attends more than once."""
         name = record.calls[0][0]
         module = name.split("#")[0]
-        if self.alone is None or self.capture_run is not None:
-            return Replayed(why=ALONE if self.alone is None else HELD)
+        if self.alone is None:
+            return Replayed(why=ALONE)
         try:
             if f"{module}#2" in self.sizes:
                 return Replayed(why=why_several(self.alone, module, calls))
@@ -304,7 +301,9 @@ class ReadingPass:
         replay, record.layout = self.answers.with_layout(record.calls, record.layout, replay, shapes[name])
         return replay
 
-    def captured(self, records: Sequence[AttentionRecord]) -> tuple[dict[str, Captured], dict[str, list[Tensor]]]:
+    def captured(
+        self, records: Sequence[AttentionRecord], capture_run: CaptureRun
+    ) -> tuple[dict[str, Captured], dict[str, list[Tensor]]]:
         """The attention of these records on all batches, and the moved centres of layers that move their centres."""
         pieces, centers = defaultdict[tuple[Call, ...], list[Captured]](list), defaultdict[str, list[Tensor]](list)
         layouts = [each.layout for each in records if each.layout is not None]
@@ -327,7 +326,6 @@ class ReadingPass:
                 if moved is not None:
                     centers[attended.name].append(moved.detach().cpu())
 
-            capture_run = self.capture_run or CaptureRun()
             with running(self.network, batch):
                 Watch(self.network, see, marked=capture_run.marked).run(partial(capture_run.call, self.network, batch))
             for record in {each.calls: each for each in records}.values():

@@ -97,14 +97,14 @@ class Read:
 @final
 @dataclass(frozen=True, eq=False)
 class Reads:
-    """The records of the layers of one model, made one after the other in each iteration.
+    """The records of the layers of one model, made one after the other in each iteration: `make` takes their names.
 
     `sampled` says that attention was observed in a run, whose inputs are a sample. `counts` are the numbers of queries
     and keys of layers, if known.
     """
 
     names: tuple[str, ...]
-    make: Callable[[Sequence[str]], Iterator[Read]]
+    make: Callable[..., Iterator[Read]]
     sampled: bool = False
     counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
