@@ -232,7 +232,8 @@ class ReadingPass:
     def records(self, names: Sequence[str], capture_run: CaptureRun | None = None) -> Iterator[Read]:
         """The records of these names, in their order.
 
-        If `capture_run` is passed, attention is captured in the runs it describes, and weights and outputs are not read.
+        If `capture_run` is passed, attention is captured in the runs that it describes, and weights and outputs are not
+        read.
         """
         for group in groups(names, {each.name: self.sizes.get(each.calls[0][0], 0) for each in self.every.values()}):
             records = [self.every[name] for name in group]

@@ -133,9 +133,12 @@ class Watch(TorchFunctionMode):
             if not (module.has_content or self.blind(self.names[module])):
                 return
             images = len(first) if first.ndim > module.dimensions + 1 else 1
+            # What is computed for the observer holds no decisions of the network: runs without one do not make them.
+            decisions, self.decisions = self.decisions, None
             attention = module.attention(first).expand(images, -1, -1, -1)
             with DisableTorchFunction():
                 self.see(self.numbered(Attended(self.names[module], attention)), self.running[-1])
+            self.decisions = decisions
 
     def ended(self, module: nn.Module, _: Any, output: Any) -> Any:
         """A hook for the end of a module: reports weights that it does not return, as they meet no value later.

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from conv2attn import convert
 from conv2attn.errors import UsageError
 from conv2attn.networks.reading import layouts
 from conv2attn.networks.reading.phase import IMAGES_AS_WINDOWS
@@ -704,3 +705,22 @@ def test_a_layer_that_is_not_observed_hides_no_other_after_it():
     reads = list(ask_attention(network, torch.randn(2, 3, 8, 8)).reads())
     assert [read.name for read in reads] == ["layer.0", "layer.1"]
     assert all("not observed" in read.unread for read in reads)
+
+
+class Behind(nn.Module):
+    """Patches behind a layer of this project that reads content."""
+
+    def __init__(self):
+        super().__init__()
+        self.own, self.network = convert(nn.Conv2d(3, 3, 3, padding=1), content="silent"), Network(PLAIN, Layer())
+        nn.init.normal_(self.own.key)
+
+    def forward(self, image):
+        return self.network(image + self.own(image))
+
+
+def test_layers_behind_one_of_this_project_are_placed():
+    """Planted: what an observer stored of its attention counted as decisions of the network, and was told to others."""
+    torch.manual_seed(1)
+    own, read = ask_attention(Behind().eval(), torch.randn(2, 3, 8, 8)).reads()
+    assert (own.name, read.unplaced or read.tokens.sides) == ("own", (4, 4))
