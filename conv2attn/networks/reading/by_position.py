@@ -6,7 +6,8 @@ the run is repeated for the first layer that attends, with absolute positions: t
 of its input, such as patches or words, are set to zero instead of the products.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -23,7 +24,7 @@ from conv2attn.networks.reading.double_precision import double_copy, precise
 from conv2attn.networks.reading.perturbed import on_the_cpu
 from conv2attn.networks.reading.phase import CaptureRun, read_network
 from conv2attn.networks.reading.records import Read, Tokens
-from conv2attn.networks.reading.responses import sums_of_rows
+from conv2attn.networks.reading.responses import Call, different_calls, sums_of_run
 from conv2attn.networks.reading.watch import Watch
 from conv2attn.networks.specimens import IDS, main_input, specimen_of, specimen_size
 from conv2attn.theory.basis import AttentionGrid, Sides, Sites
@@ -220,32 +221,16 @@ def changed(first: Sums, second: Sums) -> set[int]:
     return {number for number, each in first.items() if number not in second or not torch.equal(each, second[number])}
 
 
-def weights_in_run(
-    network: nn.Module, capture_run: CaptureRun, inputs: Any, use: Callable[[str, Tensor], None]
-) -> None:
-    """Passes the weights of each attention to `use`, in a run under `capture_run`."""
-
-    def see(attended: Attended, _: Running) -> None:
-        use(attended.name, attended.attention.detach().double())
-
-    Watch(network, see, marked=capture_run.marked).run(lambda: capture_run.call(network, inputs))
-
-
 def agreeing(network: nn.Module, capture_run: CaptureRun, first: Any, second: Any) -> set[str]:
     """The names of the attentions that are equal on two inputs."""
-    sums, same = dict[str, Tensor](), set[str]()
 
-    def keep(name: str, weights: Tensor) -> None:
-        sums[name] = sums_of_rows(weights)
+    def sums(inputs: Any) -> dict[Call, Tensor]:
+        call = partial(capture_run.call, network, inputs)
+        return sums_of_run(network, lambda watch: watch.run(call), capture_run.marked)
 
-    def compare(name: str, weights: Tensor) -> None:
-        one, other = sums.get(name), sums_of_rows(weights)
-        if one is not None and one.shape == other.shape and torch.allclose(one, other, rtol=SAME, atol=SAME):
-            same.add(name)
-
-    weights_in_run(network, capture_run, first, keep)
-    weights_in_run(network, capture_run, second, compare)
-    return same
+    one, other = sums(first), sums(second)
+    different = different_calls(one, other, partial(torch.allclose, rtol=SAME, atol=SAME))
+    return {name for name, _ in one} - {name for name, _ in different}
 
 
 def fits(read: Read, sides: Sides) -> bool:

@@ -23,7 +23,7 @@ from conv2attn.networks.reading.places import PLACES_DIFFER
 from conv2attn.networks.reading.records import Read, Reads, Tokens
 from conv2attn.networks.reading.replay import calls_of, replayed, why_several
 from conv2attn.networks.reading.replay_result import CHANNELS, MIXES_VALUES, Replayed
-from conv2attn.networks.reading.responses import Call, Shape, sums_of_rows
+from conv2attn.networks.reading.responses import Call, Shape, different_calls, sums_of_rows, sums_of_run
 from conv2attn.networks.reading.token_grids import Placed
 from conv2attn.networks.reading.watch import SEED, Marked, Operators, Watch
 
@@ -58,7 +58,7 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection) -
     batches = [each[0] if isinstance(each, list) else each for each in batches]
     if not batches:
         raise UsageError("C2A501", "the loader holds no batch", "Pass a loader with batches.")
-    sizes, counts, marks = dict[str, int](), dict[str, tuple[int, ...]](), defaultdict[str, list[Tensor]](list)
+    sizes, counts, marks = dict[str, int](), dict[str, tuple[int, ...]](), dict[Call, Tensor]()
     first = batches[0][:2] if holds_images(batches[0]) else batches[0]
     times = sum(map(len, batches)) / len(first) if all(map(holds_images, batches)) else float(len(batches))
 
@@ -66,7 +66,7 @@ def read_network(network: nn.Module, example_input: Any, selection: Selection) -
         count = attended.attention.numel() * attended.attention.element_size()
         sizes[attended.name] = sizes.get(attended.name, 0) + int(count * times)
         counts[attended.name] = tuple(attended.attention.shape[-2:])
-        marks[attended.name].append(sums_of_rows(attended.attention))
+        marks[attended.call] = sums_of_rows(attended.attention)
 
     with running(network, first):
         modules = list(network.modules())
@@ -108,25 +108,15 @@ def first_run(network: nn.Module, see: Callable[[Attended, Running], None], inpu
     return [watch.names[module] for module, times in watch.unseen.items() if times > 0 and module not in watch.own]
 
 
-def changing(network: nn.Module, inputs: Any, marks: Mapping[str, Sequence[Tensor]]) -> set[str]:
+def changing(network: nn.Module, inputs: Any, marks: Mapping[Call, Tensor]) -> set[str]:
     """The names of attention that differs in a second run with another seed; `marks` are from the first run."""
-    others = defaultdict[str, list[Tensor]](list)
+    call = partial(call_network, network, inputs)
+    others = sums_of_run(network, lambda watch: watch.run(call, seed=SEED + 1))
 
-    def see(attended: Attended, _: Running) -> None:
-        others[attended.name].append(sums_of_rows(attended.attention))
+    def same(one: Tensor, other: Tensor) -> bool:  # up to rounding, since a device may change the order of sums
+        return torch.allclose(one, other, torch.finfo(one.dtype).eps ** 0.5, 0, equal_nan=True)
 
-    Watch(network, see).run(partial(call_network, network, inputs), seed=SEED + 1)
-    return {name for name in {*marks, *others} if not equal_sums(marks.get(name, []), others.get(name, []))}
-
-
-def equal_sums(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
-    """Whether the calls of two runs have equal sums up to rounding, whose order a device may change."""
-    if [each.shape for each in first] != [each.shape for each in second]:
-        return False
-    return all(
-        bool(torch.isclose(one, other, rtol=torch.finfo(one.dtype).eps ** 0.5, atol=0, equal_nan=True).all())
-        for one, other in zip(first, second, strict=True)
-    )
+    return {name for name, _ in different_calls(marks, others, same)}
 
 
 def holds_images(batch: Any) -> bool:

@@ -1,16 +1,16 @@
 """Responses of the queries, keys and values of each attention to small noise, one attention at a time."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import SEEK_END
 from typing import IO, Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from conv2attn.networks.reading.attended import Attended, Rule, Running
 from conv2attn.networks.reading.perturbed import Perturbed
-from conv2attn.networks.reading.watch import Watch
+from conv2attn.networks.reading.watch import Marked, Watch
 
 ROLES = ("query", "key", "value")
 WEIGHTS = "weights"
@@ -241,3 +241,23 @@ def sums_of_rows(attention: Tensor) -> Tensor:
     """A weighted sum of each row, with a different weight for each key."""
     keys = torch.arange(1.0, attention.shape[-1] + 1, dtype=attention.dtype, device=attention.device).sqrt()
     return (attention.detach() @ keys).cpu()
+
+
+def sums_of_run(network: nn.Module, run: Callable[[Watch], Any], marked: Marked | None = None) -> dict[Call, Tensor]:
+    """The sums of rows of the attention of each call in a run of a watched network."""
+    sums = dict[Call, Tensor]()
+
+    def see(attended: Attended, _: Running) -> None:
+        sums[attended.call] = sums_of_rows(attended.attention)
+
+    run(Watch(network, see, marked=marked))
+    return sums
+
+
+def different_calls(
+    first: Mapping[Call, Tensor], second: Mapping[Call, Tensor], same: Callable[[Tensor, Tensor], bool]
+) -> set[Call]:
+    """The calls whose sums are not the same in a second run, have another shape, or do not occur in it."""
+    both = first.keys() & second.keys()
+    alike = {call for call in both if first[call].shape == second[call].shape and same(first[call], second[call])}
+    return (first.keys() | second.keys()) - alike

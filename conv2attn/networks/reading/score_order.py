@@ -24,7 +24,7 @@ from torch import Tensor
 from conv2attn.networks.reading.attended import Attended, Running, Silence
 from conv2attn.networks.reading.perturbed import Perturbed
 from conv2attn.networks.reading.places import IN_MEMORY
-from conv2attn.networks.reading.responses import EPSILON, Call, Stored
+from conv2attn.networks.reading.responses import EPSILON, Call, Stored, different_calls, sums_of_run
 from conv2attn.networks.reading.watch import Marked, Softmaxed, Watch
 
 SMALL = 1e-6
@@ -314,18 +314,10 @@ def weigh(alone: Perturbed, use: Use, marked: Marked | None = None, softmaxed: S
 
 def answering_input(alone: Perturbed) -> set[Call]:
     """The calls whose attention changes with the input."""
-    first, answering = dict[Call, Tensor](), set[Call]()
     if alone.shape is None:
-        return answering
-
-    def keep(attended: Attended, _: Running) -> None:
-        sums = (attended.own.double() * noise(attended.own)).sum((-1, -2))
-        if not torch.equal(first.setdefault(attended.call, sums), sums):
-            answering.add(attended.call)
-
+        return set()
     added = EPSILON * torch.randn(
         alone.shape, generator=torch.Generator().manual_seed(5), device="cpu", dtype=torch.float64
     )
-    for moved in (None, added):
-        alone.run(Watch(alone.network, keep), moved)
-    return answering
+    still, moved = (sums_of_run(alone.network, partial(alone.run, noise=noise)) for noise in (None, added))
+    return different_calls(still, moved, torch.equal)
