@@ -43,9 +43,8 @@ class Layout:
         images, inner = len(self.at), int((self.at[1:] - self.at[:1]).flatten()[0]) if len(self.at) > 1 else 0
         if images == count:
             return self.at
-        if images == 1:  # one image does not show the axis of images
-            return self.at if count == 1 else None
         # The rows on one axis are (outer, images, inner); if images come first, all rows of one image are together.
+        # A single image does not show the axis of images.
         own = self.at[0]
         fits = inner > 0 and bool((self.at[1] - own == inner).all()) and bool((own // inner % images == 0).all())
         if len(self.calls) > 1 or not fits:

@@ -724,3 +724,18 @@ def test_layers_behind_one_of_this_project_are_placed():
     torch.manual_seed(1)
     own, read = ask_attention(Behind().eval(), torch.randn(2, 3, 8, 8)).reads()
     assert (own.name, read.unplaced or read.tokens.sides) == ("own", (4, 4))
+
+
+class Replacing(Network):
+    """Replaces its layer in its first run."""
+
+    def forward(self, image):
+        if not hasattr(self, "replaced"):
+            self.layer, self.replaced = Layer().eval(), True
+        return super().forward(image)
+
+
+def test_a_layer_that_the_first_run_makes_has_its_name():
+    """Planted: modules were named before that run, and the network itself attended."""
+    (read,) = ask_attention(Replacing(PLAIN, nn.Identity()).eval(), torch.randn(2, 3, 8, 8)).reads()
+    assert (read.name, read.tokens.sides) == ("layer", (4, 4))
