@@ -94,7 +94,7 @@ def test_attention_by_position_is_that_of_a_model_whose_weights_hold_content_at_
     assert [what for what, wrong in planted.items() if same(layer, wrong)] == []
     assert (layer.extra, layer.scores.shape[2]) == (case.extra, layer.grid.shape[1] + case.extra)
     leading = [note for note in layer.notes if note.startswith("leading tokens")]
-    assert [note.endswith(f": {case.extra}") for note in leading] == [True] * (case.extra > 0)
+    assert [note.startswith(f"leading tokens: {case.extra};") for note in leading] == [True] * (case.extra > 0)
 
 
 def test_the_attention_of_convit_is_a_mixture_by_its_gates():
