@@ -197,7 +197,8 @@ def check_main(original: nn.Module, images: Any, what: str) -> None:
 def like_weights(network: nn.Module) -> Tensor:
     """An empty tensor with the dtype and device of a network's weights."""
     weight = first_weight(network)
-    return torch.empty(0) if weight is None else weight.new_empty(0)
+    # A lazy parameter has a dtype and a device, and no methods of tensors.
+    return torch.empty(0) if weight is None else torch.empty(0, dtype=weight.dtype, device=weight.device)
 
 
 def check_seed(seed: Any, name: str) -> None:
