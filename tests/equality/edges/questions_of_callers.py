@@ -107,7 +107,6 @@ PACKINGS = {
 TWO_FIELDS = lambda logits, features: {"logits": logits, "features": features}  # noqa: E731
 
 
-@pytest.mark.rotated
 @pytest.mark.parametrize("one", PACKINGS)
 @pytest.mark.parametrize("other", PACKINGS)
 def test_packaging_never_changes_a_verdict(one, other):

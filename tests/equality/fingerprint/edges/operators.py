@@ -181,7 +181,6 @@ BY_HAND = {
 CASES = BY_HAND | whole_rows.CASES
 
 
-@pytest.mark.rotated
 @pytest.mark.parametrize("name", CASES)
 def test_an_operator_is_what_it_is_by_hand_and_no_other_function(name):
     first, second, planted = CASES[name]
