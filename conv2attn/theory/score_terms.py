@@ -1,4 +1,4 @@
-"""The terms of Eq. (8) in the scores of a layer: `qk+qr` is the paper's "learned + content"."""
+"""The terms of Eq. (8) of Cordonnier et al. 2020 that a layer's scores have; `qk+qr` is their "learned + content"."""
 
 from dataclasses import dataclass, fields
 from typing import final
@@ -9,8 +9,9 @@ from conv2attn.errors import UsageError
 @final
 @dataclass(frozen=True)
 class ScoreTerms:
-    """Any of `q.k + q.(W_hat r_delta) + u.k + v.(W_hat r_delta)`, with `q = W_qry x_q` and `k = W_key x_k`.
+    """A subset of the terms of the score `q.k + q.(W_hat r_delta) + u.k + v.(W_hat r_delta)`.
 
+    The query is `q = W_qry x_q`, the key is `k = W_key x_k`, and r_delta encodes the relative position `delta = k - q`.
     If r_delta is as wide as a key, W_hat is the identity; it is then neither stored nor applied.
 
     Args:

@@ -21,11 +21,16 @@ from conv2attn.theory.basis.weights import Weights
 @final
 @dataclass(frozen=True)
 class Form:
-    """Output o of a term copies pixel `start + o * stride` of the image, in units of 1 / spacing, at every size.
+    """Which positions a layer reads at every size: output o of a term reads position `start + o * stride`.
 
-    There are `floor((spacing * (side - 1) + room) / stride) + 1` outputs along an axis. Two layers with equal forms,
-    and equal sums of weights at equal starts, are equal maps at every size, except for the values that their paddings
-    put beyond the pixels.
+    Pixel i of an axis is at position `i * spacing`. An axis with `side` pixels has
+    `floor((spacing * (side - 1) + room) / stride) + 1` outputs. Two layers with equal forms, and equal sums of weights
+    at equal starts, are equal maps at every size, except for the values that their paddings put beyond the pixels.
+
+    Args:
+        stride: positions from one output to the next, for every axis.
+        room: positions that the padding adds to an axis, less those that have no query.
+        spacing: positions from one pixel to the next; above 1 if zeros are stuffed between pixels.
     """
 
     stride: Offset
@@ -34,7 +39,7 @@ class Form:
 
     @staticmethod
     def of(padding: Padding, sites: Sites) -> "Form":
-        """The form of queries at `sites` of an image under `padding`."""
+        """The form of a layer with queries at `sites` of an image that is padded by `padding`."""
         # Padding gives an axis more keys, and the sites leave some keys without a query. Only the difference matters:
         # a layer that pads less and starts earlier may have an equal form.
         gained = [b + a for b, a in zip(padding.before, padding.after, strict=True)]
@@ -42,7 +47,7 @@ class Form:
         return Form(sites.stride, tuple(g - s for g, s in zip(gained, spent, strict=True)), padding.spacing)
 
     def reaches_out(self, start: Offset) -> bool:
-        """Whether a term that starts here copies, at some size and for some output, a position beyond the pixels."""
+        """Whether a term with this start reads a position beyond the pixels, for some output at some size."""
         # Output 0 reads `start`. At a size that leaves no remainder, the last output reads `start + room` beyond the
         # last pixel. All other outputs lie between the two.
         return any(s < 0 or s + room > 0 for s, room in zip(start, self.room, strict=True))
@@ -80,13 +85,13 @@ class Basis:
 
     @property
     def starts(self) -> tuple[Offset, ...]:
-        """For each operator with a target, where output 0 reads, counted from the first pixel."""
+        """For every operator of a family with targets, the position that output 0 reads; the first pixel is at 0."""
         first = [b - p for b, p in zip(self.sites.before, self.padding.before, strict=True)]
         return tuple(tuple(f + o for f, o in zip(first, offset, strict=True)) for offset in offsets(self.operators))
 
 
 def basis_of(operators: Operator, weights: Weights, dimensions: int) -> Basis:
-    """The basis of operators that map the grid of the image to that of the output, without padding or sites."""
+    """A basis without padding, in which the operators map the grid of the image to the grid of the output."""
     return Basis(operators, weights, Padding.none(dimensions), Sites.everywhere(dimensions))
 
 
@@ -94,7 +99,7 @@ LIBRARY_READERS = {
     "torch_geometric": "conv2attn.layers.framework.geometric",
     "torch": "conv2attn.layers.theorem.convolution",
 }
-"""Modules with the rules for layers of libraries, imported when such a layer or an instance of a subclass is read."""
+"""For each library, the module whose rules read its layers. It is imported when the first such layer is read."""
 
 
 @singledispatch
@@ -102,7 +107,7 @@ def as_basis(layer: object, *structure: Any) -> Basis:
     """The basis of a linear layer: the operators of a convolution are shifts, those of an attention are softmaxes.
 
     A graph layer of torch_geometric needs its graph as `structure`: a `Graph`, data of torch_geometric, or an
-    edge_index, whose largest node is then taken as the last.
+    edge_index. The largest node in an edge_index counts as the last node of the graph.
 
     Raises:
         UnsupportedError: no rule reads this kind of layer (C2A101).
@@ -139,7 +144,7 @@ def field(basis: Basis, sides: Sides) -> Tensor:
 
 
 def as_affine_map(basis: Basis, sides: Sides) -> tuple[Tensor, Tensor]:
-    """The whole map at one size, float64 on the CPU: matrix (d_out * queries, d_in * keys), vector."""
+    """The matrix (d_out * queries, d_in * keys) and the bias vector of the map at one size, float64 on the CPU."""
     basis = moved_to(basis, "cpu")
     whole = torch.einsum("toi,tqk->oqik", basis.weights.dense().double(), as_matrix(basis.mixing, sides))
     queries = output_sides(basis.mixing, sides)
@@ -152,7 +157,7 @@ def evaluate(basis: Basis, image: Tensor) -> Tensor:
 
     Raises:
         UsageError: channels or terms do not fit (C2A120, C2A122).
-    Source: Andreoli 2019, Fig. 1: left and right of the triangle.
+    Source: Andreoli 2019, Fig. 1; the two sides of its triangle are the two orders of evaluation.
     """
     sides, weights = tuple(image.shape[2:]), basis.weights
     if image.shape[1] != weights.d_in:
@@ -161,13 +166,14 @@ def evaluate(basis: Basis, image: Tensor) -> Tensor:
     if terms(basis.mixing) != len(weights.stored):
         counts = f"{terms(basis.mixing)} operators for {len(weights.stored)} channel matrices"
         raise UsageError("C2A122", f"a basis of {counts}", "Pass as many operators as there are channel matrices.")
-    # Mixing tokens costs the same for each channel, so it comes where there are fewer: last in a layer that narrows.
+    # Mixing tokens costs the same for every channel, so it runs where there are fewer channels: after the channel
+    # matrices if the layer has fewer outputs than inputs, otherwise before them.
     rule = channels_first if weights.d_out < weights.d_in and len(weights.stored) else mixing_first
     return rule(basis, image, sides) + field(basis, sides)
 
 
 def mixing_first(basis: Basis, image: Tensor, sides: Sides) -> Tensor:
-    """`P_k x` for all k, and then the channels."""
+    """Computes `P_k x` for all k, then applies the channel matrices."""
     mixed, groups = apply(basis.mixing, image, sides), basis.weights.groups
     if groups == 1 and len(mixed):
         # One term after another: an einsum over all terms would copy all of them at once.
@@ -177,7 +183,7 @@ def mixing_first(basis: Basis, image: Tensor, sides: Sides) -> Tensor:
 
 
 def channels_first(basis: Basis, image: Tensor, sides: Sides) -> Tensor:
-    """`x M_k^T` for all k, and then the tokens."""
+    """Computes `x M_k^T` for all k, then mixes the tokens."""
     taps, groups = basis.weights.taps(), basis.weights.groups
     if groups == 1:
         return combine(basis.mixing, torch.stack([in_channels(image, tap) for tap in taps]), sides)
@@ -191,7 +197,7 @@ def in_channels(image: Tensor, tap: Tensor) -> Tensor:
 
 
 def compose(second: Basis, first: Basis, sides: Sides) -> Basis:
-    """`second` after `first` as one basis of inputs with these sides, borders and biases included.
+    """`second` after `first` as one basis, for inputs with these sides. It is exact at the borders too.
 
     Its terms are `(P''_j P'_k, M''_j M'_k)` for all j, k, in that order, and its bias is the field
     `b'' + sum_j (P''_j b') M''_j^T`, which varies over the queries where `second` pads with zeros.

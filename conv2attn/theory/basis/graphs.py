@@ -29,7 +29,7 @@ class Graph:
     weights: Tensor | None = None
 
     def __post_init__(self) -> None:
-        """Raises GeometryError for edges or weights of another shape or dtype, or nodes that are not there (C2A122)."""
+        """Raises GeometryError (C2A122) if edges have a wrong dtype, shape or node, or weights a wrong shape."""
         if self.edges.ndim != 2 or len(self.edges) != 2 or self.edges.dtype != torch.int64:
             shape = f"{self.edges.dtype} {tuple(self.edges.shape)}"
             raise GeometryError(
@@ -67,9 +67,10 @@ def pattern_of(graph: Graph, loops: bool = True) -> Pattern:
 
 
 def gcn(graph: Graph, loop: float | None = 1.0) -> Sparse:
-    """One term: `D^-1/2 (A + loop I) D^-1/2` with the degree of each reader (Kipf and Welling 2017, Eq. 2).
+    """One term: `D^-1/2 (A + loop I) D^-1/2` (Kipf and Welling 2017, Eq. 2).
 
-    A node that already has a loop keeps it. With `loop=None` no loop is added, and a node without edges reads 0.
+    The degree D of a node is the sum of the weights of the edges that it reads, and of its loop. A node that already
+    has a loop keeps it. With `loop=None` no loop is added, and a node without edges reads 0.
     """
     edges, weights = graph.edges, graph.weight
     if loop is not None:
@@ -79,8 +80,8 @@ def gcn(graph: Graph, loop: float | None = 1.0) -> Sparse:
             torch.cat([edges, bare.expand(2, -1)], 1),
             torch.cat([weights, weights.new_full(bare.shape, loop)]),
         )
-    # Kipf and Welling have undirected graphs. On directed ones torch_geometric takes the degree of the reader, at both
-    # ends of an edge; so does this function.
+    # Kipf and Welling have undirected graphs. On directed graphs torch_geometric uses the degree over incoming edges
+    # for both ends of an edge; so does this function.
     scale = inverse(degree(edges[1], weights, graph.nodes), 0.5)
     return Sparse.from_edges(edges, at(scale, edges[0]) * weights * at(scale, edges[1]), graph.nodes)
 
@@ -93,7 +94,7 @@ def chebyshev(
     Args:
         normalisation: `sym`, `L = I - D^-1/2 A D^-1/2`; `rw`, `L = I - D^-1 A`; None, `L = D - A`. D counts the
             edges that leave a node.
-        largest: a bound on the eigenvalues of L; twice the largest entry of L where absent, as torch_geometric does.
+        largest: a bound on the eigenvalues of L; by default twice the largest entry of L, as in torch_geometric.
     """
     if normalisation not in ("sym", "rw", None):
         raise GeometryError(
@@ -122,7 +123,7 @@ def chebyshev(
 
 
 def random_walks(graph: Graph, order: int) -> Concatenation:
-    """Walks of 0 to `order` steps along the edges, then the same against them (Li et al. 2018, Eq. 2).
+    """Walks of 0 to `order` steps along the edges, then walks of as many steps against them (Li et al. 2018, Eq. 2).
 
     A step along an edge is `D_out^-1 W`: a node reads the nodes that its edges lead to. A step against it is
     `D_in^-1 W^T`.
@@ -136,10 +137,12 @@ def random_walks(graph: Graph, order: int) -> Concatenation:
 
 
 def relations(graph: Graph, kinds: Tensor, count: int, mean: bool = True) -> Concatenation:
-    """One term for each of `count` relations; `kinds` (edges) says which an edge is (Schlichtkrull et al. 2018).
+    """One term for each of `count` relations (Schlichtkrull et al. 2018).
 
     Args:
-        mean: divide by the number of edges that reach a node in that relation; otherwise add up the weights.
+        kinds: the number of the relation that each edge belongs to, (edges).
+        mean: whether a node divides by its number of incoming edges in the relation; otherwise the weights are added
+            up.
     """
     if kinds.shape != graph.edges.shape[1:]:
         raise GeometryError(
@@ -161,12 +164,12 @@ def degree(index: Tensor, weights: Tensor, nodes: int) -> Tensor:
 
 
 def at(numbers: Tensor, index: Tensor) -> Tensor:
-    """The number of each node in `index`; several times faster than `numbers[index]` for many."""
+    """The number of each node in `index`; for many nodes this is several times faster than `numbers[index]`."""
     return numbers.index_select(0, index)
 
 
 def inverse(numbers: Tensor, power: float = 1.0) -> Tensor:
-    """`x^-power`, and 0 with gradient 0 at x = 0, for nodes without edges or with weights of 0."""
+    """`x^-power`, but 0 with gradient 0 at x = 0, which is the degree of a node without edges or with weights of 0."""
     # Filled before the power, not after: 0^-p has an infinite slope, and infinity times 0 is NaN in the backward pass.
     nothing = numbers == 0
     return torch.where(nothing, 0, numbers.masked_fill(nothing, 1).pow(-power))

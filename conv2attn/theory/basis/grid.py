@@ -1,4 +1,4 @@
-"""Integer geometry: the keys, the sites of queries, and the displacements between them.
+"""Integer geometry: keys on a grid, the sites of queries among them, and the displacements from queries to keys.
 
 Axes keep the order of the tensor (rows, columns), tokens are row-major, and `offset = key - query` always.
 """
@@ -32,7 +32,7 @@ class Sites:
 
     @staticmethod
     def everywhere(dimensions: int) -> "Sites":
-        """Every key is a query."""
+        """One query at every key."""
         return Sites((1,) * dimensions, (0,) * dimensions, (0,) * dimensions)
 
     @staticmethod
@@ -43,7 +43,7 @@ class Sites:
         return Sites(tuple(stride), before, after)
 
     def without_stride(self) -> "Sites":
-        """All queries at stride 1; taking every `stride`-th of them gives these back."""
+        """The sites at stride 1; every `stride`-th of them is a site of `self`."""
         return Sites((1,) * len(self.stride), self.before, self.after)
 
     def count(self, keys: Sides) -> Sides:
@@ -64,7 +64,7 @@ class Sites:
         return tuple((r - 1) // s + 1 for r, s in zip(room, self.stride, strict=True))
 
     def view(self, keys: Sides, offset: Offset) -> tuple[Any, ...]:
-        """The index of the strided view of a key image at the queries' targets `site + offset`, all on the grid."""
+        """The index into an image of keys that selects pixel `site + offset` of every query, each on the grid."""
         starts = [b + o for b, o in zip(self.before, offset, strict=True)]
         slices = [
             slice(start, start + (n - 1) * s + 1, s)
@@ -100,7 +100,7 @@ class AttentionGrid:
         return torch.arange(math.prod(self.queries), device=self.device)
 
     def coordinates(self, queries: Tensor) -> list[Tensor]:
-        """The coordinates of queries given by their row-major numbers, one tensor an axis."""
+        """The coordinates of queries given by their row-major numbers, as one tensor per axis."""
         # The remainder follows from the quotient: one division per axis, where `//` and `%` would be two.
         coordinates: list[Tensor] = []
         for side in reversed(self.queries):
@@ -120,12 +120,16 @@ class AttentionGrid:
         return max(last, self.keys[axis] - 1 - first)
 
     def displacement(self, axis: int, queries: Tensor | None = None) -> Tensor:
-        """`key - site` along `axis` for some queries of it, by default all: int64, (queries, keys) of that axis."""
+        """`key - site` along `axis`: int64, (queries, keys) of that axis.
+
+        Args:
+            queries: coordinates of queries along the axis; by default all of them.
+        """
         site = self.site(axis) if queries is None else self.sites.before[axis] + self.sites.stride[axis] * queries
         return torch.arange(self.keys[axis], device=self.device)[None, :] - site[:, None]
 
     def displacement_rows(self, queries: Tensor) -> Tensor:
-        """`key - site` for some queries, by their row-major numbers: int64, (queries, keys, axes)."""
+        """`key - site` for queries given by their row-major numbers: int64, (queries, keys, axes)."""
         sites = [
             self.sites.before[axis] + self.sites.stride[axis] * index
             for axis, index in enumerate(self.coordinates(queries))
@@ -139,7 +143,7 @@ class AttentionGrid:
         return torch.cartesian_prod(*axes).reshape(-1, len(self.keys))
 
     def centred(self) -> tuple[Tensor, Tensor]:
-        """The coordinates of queries and of keys from the middle of the keys: int64, (queries or keys, axes)."""
+        """Coordinates of queries (queries, axes) and of keys (keys, axes) relative to the middle key, int64."""
         # Scores depend on differences alone, so any origin serves. The middle halves the largest coordinate L, and the
         # rounding of absolute scores grows like L^2 (`absolute_score_error`).
         middle = [(side - 1) // 2 for side in self.keys]
@@ -161,7 +165,7 @@ class AttentionGrid:
 
     def contains_targets(self, offset: Offset) -> bool:
         """Whether every query has its target `site + offset` on the grid."""
-        # Sites are affine in the number of the query, so the first and the last query decide.
+        # A site is affine in the query's number, so the first and the last query decide.
         return all(
             b + o >= 0 and b + o + (n - 1) * s < side
             for b, o, n, s, side in zip(

@@ -1,8 +1,8 @@
 """The values of a family of softmax operators as Python numbers, from which engines decide whether they apply.
 
 Two quadratic heads of sharpness 5 at the pixels above and below the query are `HeadNumbers(centers=((-1.0, 0.0), (1.0,
-0.0)), alphas=(5.0, 5.0))`. A generalised head has an ellipse instead: one at the query itself that is twice as wide
-along columns is `ScoreEllipse(center=(0.0, 0.0), variances=(1.0, 4.0), sharpest=1.0)`.
+0.0)), alphas=(5.0, 5.0))`. A generalised head has an ellipse instead. An ellipse at the query that is twice as wide
+along the second axis as along the first is `ScoreEllipse(center=(0.0, 0.0), variances=(1.0, 4.0), sharpest=1.0)`.
 """
 
 import math
@@ -18,7 +18,7 @@ Center = tuple[float, ...]
 @final
 @dataclass(frozen=True)
 class ScoreEllipse:
-    """Scores of a head are `-1/2 d^T P d` at a key that is d away from its `center`.
+    """A head whose score is `-1/2 d^T P d` at a key that is d away from its `center`.
 
     Args:
         variances: the diagonal of the inverse of P; infinite where P has no inverse.
@@ -30,11 +30,11 @@ class ScoreEllipse:
     sharpest: float
 
     def interval(self, axis: int, depth: float) -> tuple[float, float]:
-        """The first and last displacement along `axis` at which a score may be within `depth` of the query's largest.
+        """The first and last displacement along `axis` at which a score may be within `depth` of its query's largest.
 
-        The key nearest to the centre is at most half a pixel away along each axis or, at the border, as far as the
-        centre is from the query. So the largest score is at least `-1/2 sharpest` times the sum of these squares. And
-        `d_axis^2 <= variance d^T P d` for every d.
+        Along each axis, the key nearest to the centre is at most half a pixel away or, at the border, as far away as
+        the centre is from the query. So the largest score is at least `-1/2 sharpest` times the sum of the squares of
+        these distances. The interval follows from `d_axis^2 <= variance d^T P d`, which holds for every d.
         """
         # The sum of both distances bounds either case, so the interval is the same for every query and every grid.
         gaps = sum((0.5 + abs(x)) ** 2 for x in self.center)
@@ -49,12 +49,12 @@ class HeadNumbers:
     """Numbers of the heads of a family. A field is empty or 0 if the scores of the family have no such number.
 
     Args:
-        centers, alphas: of quadratic heads, for each head.
-        axes: of the grid, where scores are quadratic forms of the displacement.
+        centers, alphas: centre and sharpness of every quadratic head.
+        axes: number of axes of the grid, if scores are quadratic forms of the displacement.
         reach: the largest coordinate of a centre of such forms, in pixels.
-        sharpness: an alpha for bounds on rounding. In each score of a head `-alpha |d|^2`, the absolute values of the
-            products sum to at least as much as in these heads.
-        ellipses: of generalised heads, for each head.
+        sharpness: an alpha for bounds on rounding. In a score of the family, the absolute values of the products sum to
+            no more than in the score `-alpha |d|^2`.
+        ellipses: the ellipse of every generalised head.
     """
 
     centers: tuple[Center, ...] = ()
@@ -84,7 +84,7 @@ class HeadNumbers:
 
 def widest(device: torch.device, otherwise: torch.dtype) -> torch.dtype:
     """float64, or `otherwise` on a device without it, such as MPS."""
-    # A device without float64 says so by a TypeError, so one empty tensor is tried.
+    # A device without float64 raises a TypeError, so an empty tensor is made to find out.
     if device.type in ("cpu", "cuda", "meta"):
         return torch.float64
     try:

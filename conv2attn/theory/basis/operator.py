@@ -1,4 +1,4 @@
-"""Families of token-mixing operators: properties for engines and checks, and rules that compute with them."""
+"""Families of token-mixing operators: their properties, and the rules that compute with them."""
 
 import operator
 from dataclasses import fields, is_dataclass, replace
@@ -18,11 +18,11 @@ Value = TypeVar("Value")
 class Operator:
     """A family of operators `P_k`. The defaults here promise nothing.
 
-    What a family computes is given by rules (`as_matrix`, `apply`, ...). Its properties are given here, so that no
-    engine needs its class.
+    Rules (`as_matrix`, `apply`, ...) say what a family computes. The properties below say what an engine, which is one
+    way to evaluate a layer, may rely on, so that no engine tests for a class.
 
     `reads_content`: whether the operators depend on the image.
-    `is_separable`: whether scores are a sum over the axes, of which `axis_scores` gives the terms.
+    `is_separable`: whether scores are a sum over the axes, whose terms `axis_scores` gives.
     `has_features`: whether scores are inner products of `features` of the query and of the key.
     `sharpens`: whether heads tend to shifts as their sharpness grows, so that a convolution converts into them.
     `is_stationary`: whether a score depends on the displacement alone, and not on the grid.
@@ -51,9 +51,9 @@ class Operator:
         return HeadNumbers()
 
     def numbers_on(self, image: Tensor) -> HeadNumbers | None:
-        """Bounds on the positional part of scores that also read `image`; the accuracy of features follows from them.
+        """Bounds on the positional part of scores that also read `image`, from which the accuracy of features follows.
 
-        None if the positions have no features of few numbers. Reads the values.
+        None if the positional part has no `features`. Reads the values, which synchronises an accelerator.
         """
         return None
 
@@ -63,11 +63,14 @@ class Operator:
         return None
 
     def precision(self) -> Tensor | None:
-        """P of each head, (heads, axes, axes), if scores are `-1/2 (delta - centre)^T P (delta - centre)`: float64."""
+        """P of every head, float64 (heads, axes, axes), if scores are `-1/2 (delta - centre)^T P (delta - centre)`.
+
+        None for other scores.
+        """
         return None
 
     def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
-        """The scores of some queries, (batch or 1, heads, queries, keys); `image` is the padded one."""
+        """The scores of some queries, (batch or 1, heads, queries, keys); `image` is the padded image."""
         self.has_none("scores")
 
     def on(self, grid: AttentionGrid) -> "Operator":
@@ -79,11 +82,15 @@ class Operator:
         return self
 
     def axis_scores(self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: slice = slice(None)) -> Tensor:
-        """The part of `axis` in the scores of some heads, (heads, *displacement.shape)."""
+        """What `axis` adds to the scores of these heads, (heads, *displacement.shape)."""
         self.has_none("axis_scores")
 
     def features(self, grid: AttentionGrid, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Features of queries (1, heads, queries, width) and keys (1, 1, keys, width), coordinates centred."""
+        """Features of queries (1, heads, queries, width) and of keys (1, 1, keys, width).
+
+        The inner product of two features is the score, up to a term of the query alone, which a softmax ignores.
+        Coordinates are counted from the middle of the keys.
+        """
         self.has_none("features")
 
     def content_features(
@@ -91,13 +98,13 @@ class Operator:
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Features of queries and keys, whose inner products give scores that read the padded `image`.
 
-        Both are lists of parts (batch, heads, queries or keys, width); part i of one meets part i of the other.
-        Coordinates are centred.
+        Both are lists of parts (batch, heads, queries or keys, width). The inner products of the parts with the same
+        index are added up. Coordinates are counted from the middle of the keys.
 
         Args:
-            by_axis: for positions whose scores are a sum over the axes. A query then holds its score with every
-                coordinate of each axis, and a key holds a one-hot mark of its own. This is accurate for every
-                sharpness, but wider.
+            by_axis: whether to use wider features that are accurate at every sharpness, which needs positional scores
+                that are a sum over the axes. A query then holds its score with every coordinate of every axis, and a
+                key holds one-hot marks of its own coordinates.
         """
         self.has_none("content_features")
 
@@ -109,15 +116,13 @@ class Operator:
 
 
 def moved_to(value: Value, device: torch.device | str) -> Value:
-    """An operator, a basis, or a field of either, with all its tensors on `device`; itself if they are there
-    already.
-    """
-    # An object that is already there is returned itself: no copy of a large operator is made.
+    """Moves all tensors of an operator, a basis, or a field of either to `device`."""
+    # If nothing has to move, `value` itself is returned, so a large operator is not copied.
     moved: Any = value
     if isinstance(value, Tensor):
         moved = value.to(device)
     elif isinstance(value, tuple):
-        moved = tuple(moved_to(each, device) for each in value)
+        moved = tuple(moved_to(part, device) for part in value)
     elif is_dataclass(value):
         parts = {part.name: getattr(value, part.name) for part in fields(value) if part.init}
         there = {name: moved_to(part, device) for name, part in parts.items()}
@@ -155,21 +160,27 @@ def as_matrix(operator: object, sides: Sides) -> Tensor:
 
 @singledispatch
 def apply(operator: object, image: Tensor, sides: Sides) -> Tensor:
-    """Each `P_k` applied to `image` (..., *sides): (terms, ..., *queries); by the matrix if a family has no rule."""
+    """`P_k x` for every k and an `image` x (..., *sides): (terms, ..., *queries).
+
+    A family without a rule is applied as its matrix.
+    """
     matrix, queries = as_matrix(operator, sides).to(image), output_sides(operator, sides)
     return torch.einsum("...k,tqk->t...q", image.flatten(-len(sides)), matrix).unflatten(-1, queries)
 
 
 @singledispatch
 def combine(operator: object, images: Tensor, sides: Sides) -> Tensor:
-    """`sum_k P_k x_k` for images (terms, ..., *sides): (..., *queries); by the matrix if a family has no rule."""
+    """`sum_k P_k x_k` for images (terms, ..., *sides): (..., *queries).
+
+    A family without a rule is applied as its matrix.
+    """
     matrix, queries = as_matrix(operator, sides).to(images), output_sides(operator, sides)
     return torch.einsum("t...k,tqk->...q", images.flatten(-len(sides)), matrix).unflatten(-1, queries)
 
 
 @singledispatch
 def offsets(operator: Operator) -> tuple[Offset, ...]:
-    """The offset of the target of each operator: that of a shift, and the pixel nearest to the finite centre of a head.
+    """The offset of every operator's target: a shift's own offset, or the pixel nearest to a head's finite centre.
 
     Raises:
         UnsupportedError: the family has no targets that are the same for every query (C2A110).

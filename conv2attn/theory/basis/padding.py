@@ -22,9 +22,10 @@ class Mode:
     """The values beyond the pixels of an axis.
 
     Args:
-        pixel: maps places on an axis (0 is the first pixel), and its side, to the pixels copied there; None for zeros.
+        pixel: a function of places on an axis (0 is the first pixel) and of its side, which returns the pixels that are
+            copied to these places; None for zeros.
         short: the amount on either end is at most the side of the axis minus this; None if any amount is possible.
-        padder: the name of the padding layers of torch.nn, without their axes; empty if torch lacks the mode.
+        padder: the name of torch.nn's padding layers, without its ending such as `2d`; empty if torch lacks the mode.
     """
 
     pixel: Callable[[Tensor, int], Tensor] | None = None
@@ -36,7 +37,7 @@ class Mode:
         return 1 if self.short is None else max(1, amount + self.short)
 
     def layer(self, axes: int) -> Any:
-        """The padding layer of torch.nn over so many axes."""
+        """The class of torch.nn that pads this many axes."""
         return getattr(nn, f"{self.padder}{axes}d")
 
     def most(self, side: int) -> float:
@@ -58,9 +59,9 @@ MODES = {
 @final
 @dataclass(frozen=True)
 class Padding(Operator):
-    """Pixel `i` moves to `before + i * spacing`; the mode fills the rest; a negative amount crops.
+    """Moves pixel `i` to `before + i * spacing`, and fills the other positions by the mode; a negative amount crops.
 
-    `spacing` above 1 stuffs zeros between the pixels, which is how a transposed convolution is a convolution.
+    A `spacing` above 1 stuffs zeros between the pixels: a transposed convolution is a convolution of such an image.
     """
 
     before: tuple[int, ...]
@@ -91,7 +92,7 @@ class Padding(Operator):
 
     @property
     def is_identity(self) -> bool:
-        """Whether the padded grid is the grid."""
+        """Whether the padded image is the image itself."""
         return not any(self.before) and not any(self.after) and max(self.spacing) == 1
 
     def extended(self, extra: Sequence[int]) -> "Padding":
@@ -115,7 +116,7 @@ class Padding(Operator):
         place = torch.arange(self.sides((side,) * len(self.before))[axis], device=device) - before
         if mode.pixel is not None:
             return mode.pixel(place, side)
-        # After the last pixel there are no stuffed zeros: the grid ends with it, at (side - 1) * spacing.
+        # No zeros are stuffed after the last pixel, so the pixels end at (side - 1) * spacing.
         inside = (place >= 0) & (place < (side - 1) * spacing + 1) & (place % spacing == 0)
         return torch.where(inside, place // spacing, ZERO)
 
@@ -130,7 +131,9 @@ class Padding(Operator):
             )
 
     def pad(self, image: Tensor) -> Tensor:
-        """The padded image, by the same call as in a convolution if torch has it; the last axes are the grid.
+        """Pads an image, whose last axes are the grid, by `torch.nn.functional.pad`, as torch's convolutions do.
+
+        Only a mode that torch lacks gathers the pixels instead.
 
         Raises:
             GeometryError: the mode needs more pixels than an axis has (C2A121).
@@ -149,7 +152,7 @@ class Padding(Operator):
         return F.pad(image, amounts) if any(amounts) else image
 
     def repeated(self, image: Tensor, first: int) -> Tensor:
-        """The image, its grid from axis `first` on, with pixels repeated around it; negative amounts crop it after."""
+        """Repeats pixels around the grid, which is the axes from `first` on; negative amounts then crop."""
         if not MODES[self.mode].padder:
             for axis, side in enumerate(image.shape[first:]):
                 image = image.index_select(first + axis, self.source(axis, side, image.device))
@@ -160,7 +163,7 @@ class Padding(Operator):
         batched = image if first == 2 else image.reshape(1, -1, *image.shape[first:])
         amounts = innermost_first(self.before, self.after)
         padded = F.pad(batched, [max(0, amount) for amount in amounts], self.mode)
-        # Cropping comes after repeating: the pixels that are repeated are those of the whole image.
+        # The crop comes last, since the pixels to repeat are those of the whole image.
         padded = F.pad(padded, [min(0, amount) for amount in amounts]) if min(amounts) < 0 else padded
         return padded if first == 2 else padded.reshape(*image.shape[:first], *padded.shape[2:])
 

@@ -1,4 +1,4 @@
-"""The channel matrices `M_k` of a basis, in factors."""
+"""The channel matrices `M_k` of a basis, each stored as a product of two factors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +14,13 @@ from conv2attn.theory.basis.grid import Sides
 @final
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """`M_k = value_k output_k`, and the bias.
+    """The channel matrices `M_k = output_k value_k`, and the bias.
 
     Args:
         value: (terms, d_head, d_in / groups), or None for the identity.
         output: (terms, d_out, d_head / groups), or None for the identity.
-        bias: (d_out), or (d_out, *queries) where a composition made it a field over the queries, or None.
-        groups: diagonal blocks of each matrix; row blocks read the column block of their own group, as in
-            torch.nn.functional.conv2d.
+        bias: (d_out); or (d_out, *queries) if it differs between queries, as in a composition; or None.
+        groups: number of diagonal blocks of each matrix, as in torch.nn.functional.conv2d.
     """
 
     value: Tensor | None
@@ -33,10 +32,14 @@ class Weights:
     def of_kernel(
         cls, kernel: Tensor, bias: Tensor | None, groups: int, narrow: bool, transposed: bool = False
     ) -> "Weights":
-        """The taps of a convolution's `kernel`, (d_out, d_in / groups, *sides), as values if `narrow`, or as outputs.
+        """Weights whose channel matrices are the taps of a convolution's `kernel`, (d_out, d_in / groups, *sides).
 
-        The taps are made on first use, since a convolution that runs as itself never needs them. They are views, except
-        for the kernel of a transposed convolution, (d_in, d_out / groups, *sides), which is copied.
+        The taps are made on first use, since a layer that is evaluated as a convolution never needs them. They are
+        views of the kernel. Only the kernel of a transposed convolution is copied.
+
+        Args:
+            narrow: whether the taps are stored as `value`; otherwise they are stored as `output`.
+            transposed: whether `kernel` is that of a transposed convolution, (d_in, d_out / groups, *sides).
         """
         # Without `__init__`: `value` and `output` must stay unset, or `__getattr__` would not be called for them.
         weights = object.__new__(cls)
@@ -49,8 +52,8 @@ class Weights:
             if name not in ("value", "output") or "source" not in vars(self):
                 raise AttributeError(f"weights have no {name}")
             kernel, narrow, transposed, grad = vars(self)["source"]
-            # The views are kept, so they must have gradients even if the first use is under `no_grad`: the mode is that
-            # of the call of `of_kernel`.
+            # The views are kept for later uses, so a first use under `no_grad` must not make them without gradients.
+            # Hence they are made in the gradient mode in which `of_kernel` was called.
             with torch.set_grad_enabled(grad):
                 taps = kernel_taps(kernel, self.groups, transposed)
             vars(self).update(value=taps if narrow else None, output=None if narrow else taps)
@@ -58,18 +61,20 @@ class Weights:
 
     @property
     def like(self) -> Tensor:
-        """A tensor of their dtype, on their device."""
+        """A tensor with the dtype and the device of the weights."""
         return vars(self)["source"][0] if "source" in vars(self) else self.stored
 
     @property
     def transposed(self) -> bool:
-        """Whether they are the taps of a transposed convolution's kernel."""
+        """Whether the weights are the taps of a transposed convolution's kernel."""
         return "source" in vars(self) and vars(self)["source"][2]
 
     def kernel(self, sides: Sides, order: Sequence[int] | None = None, transposed: bool = False) -> Tensor:
-        """The channel matrices as a kernel (d_out, d_in / groups, *sides), row-major, in another `order` if given.
+        """The channel matrices as a kernel (d_out, d_in / groups, *sides), whose taps are row-major.
 
-        If `transposed`, it is the kernel of a transposed convolution, (d_in, d_out / groups, *sides).
+        Args:
+            order: the term whose channel matrix each tap of the kernel holds; by default the terms in their order.
+            transposed: whether the kernel is to be that of a transposed convolution, (d_in, d_out / groups, *sides).
         """
         # The original parameter itself where possible: it is exact, needs no memory, and its gradients arrive directly.
         if order is None and (source := vars(self).get("source")) is not None and source[2] == transposed:
@@ -91,7 +96,7 @@ class Weights:
         factor = self.value if self.output is None else self.output
         if factor is None:
             reason = "attention that replaces a functional convolution gets its weights at each call, and stores none"
-            raise UnsupportedError("C2A103", reason, "Leave it out.")
+            raise UnsupportedError("C2A103", reason, "Leave this layer out.")
         return factor
 
     @property
@@ -122,7 +127,7 @@ class Weights:
 
     @property
     def numbers(self) -> int:
-        """The count of numbers in both factors."""
+        """How many numbers both factors hold."""
         return sum(factor.numel() for factor in (self.value, self.output) if factor is not None)
 
     def to(self, where: torch.dtype | torch.device) -> "Weights":
@@ -151,17 +156,18 @@ class Weights:
 def kernel_taps(weight: Tensor, groups: int = 1, transposed: bool = False) -> Tensor:
     """The channel matrices of a convolution's weight, one per tap, row-major: (taps, d_out, d_in / groups).
 
+    The result is a view of `weight`, except if `transposed`: `turned` makes a copy.
+
     Args:
-        weight: (d_out, d_in / groups, *kernel_size), of which the result is a view. If `transposed`, (d_in,
-            d_out / groups, *kernel_size), which is `turned` first; that copies it.
+        weight: (d_out, d_in / groups, *kernel_size); if `transposed`, (d_in, d_out / groups, *kernel_size).
     """
     return (turned(weight, groups) if transposed else weight).flatten(2).permute(2, 0, 1)
 
 
 def turned(weight: Tensor, groups: int) -> Tensor:
-    """The weight of the convolution that is the same map as a transposed convolution with this weight, or the reverse.
+    """Turns the weight of a transposed convolution into that of the convolution that computes the same map, or back.
 
-    The convolution reads the zero-stuffed image.
+    The convolution reads the image with zeros stuffed between its pixels.
     """
     # The transpose of a shift by a is the shift by -a, so the taps are flipped, and input and output channels change
     # places within each group. Doing both twice gives the weight back.

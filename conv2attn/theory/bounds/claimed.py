@@ -14,7 +14,7 @@ WITHOUT_THEOREM = "steps without a theorem"
 
 @final
 class Claimed(float):
-    """A bound with the claims of proofs/ on which it rests; `WITHOUT_THEOREM` among them where a step has none.
+    """A bound with the claims of proofs/ on which it rests. A step without a theorem adds `WITHOUT_THEOREM` to them.
 
     Arithmetic on it returns a plain float without claims. Code that combines bounds must unite their claims itself.
 
@@ -34,15 +34,15 @@ class Claimed(float):
 
 
 def claims_of(*parts: object) -> frozenset[str]:
-    """The claims of all parts together. A plain number has none: it was given, not proved."""
+    """The claims of all parts together. A plain number has no claims: it was given, not proved."""
     return frozenset[str]().union(*(getattr(part, "claims", ()) for part in parts))
 
 
-BALL_PRECISION = 256  # bits; 200 more than a float64 keeps, so that every ball below is far narrower than one ulp
+BALL_PRECISION = 256  # bits; 200 more than a float64 has, so every ball (interval) of arb is far narrower than one ulp
 
 
 def up(value: float | Fraction | flint.arb) -> float:
-    """The smallest float64 that is not below `value`; for a ball, not below its upper end.
+    """The smallest float64 that is not below `value`, or not below the upper end of a ball, which is an interval.
 
     A positive value never becomes 0. A ball that is not finite becomes infinity, the only safe bound.
     """
@@ -51,7 +51,7 @@ def up(value: float | Fraction | flint.arb) -> float:
             return math.inf
         # The upper end is a dyadic number, which a Fraction holds exactly; `float(ball)` would drop the radius.
         mantissa, exponent = (int(part) for part in value.upper().man_exp())
-        # Far outside the range of float64 the answer is known, and 2^exponent may be too long an integer to form.
+        # Far outside the range of float64 the result is known, and 2^exponent may be too long an integer to form.
         magnitude = mantissa.bit_length() + exponent
         if magnitude < -1080:
             return 0.0 if mantissa <= 0 else math.ulp(0.0)

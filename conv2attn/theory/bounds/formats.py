@@ -1,4 +1,4 @@
-"""Floating-point formats: the numbers that bounds are made of, derived from the definition of each format."""
+"""Floating-point formats: their roundoff, range and other numbers of bounds, derived from their definitions."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -37,7 +37,7 @@ class Format:
 
     @property
     def unit_roundoff(self) -> float:
-        """u = 2^-p: one rounding is off by at most u times the exact result, underflow apart."""
+        """u = 2^-p: without underflow, one rounding errs by at most u times the exact result."""
         return 2.0**-self.precision
 
     @property
@@ -82,7 +82,7 @@ FORMATS = {
 
 # Largest error of exp, in units in the last place of a normal result, by how softmax is evaluated. "softmax": 1 is what
 # Sleef (u10), MKL (HA) and CUDA's expf document; doubled, because torch is built with any of them. "fused": the CPU's
-# flash kernels use exp_u20. Intrinsics chosen by fast-math flags are in neither.
+# flash kernels use exp_u20. Intrinsics chosen by fast-math flags are not covered.
 EXP_ULPS = {"softmax": 2.0, "fused": 20.0}
 
 

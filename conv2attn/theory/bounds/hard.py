@@ -1,4 +1,4 @@
-"""Hard heads as computed: the sharpness from which they are one-hot, and their leak in floating point below it."""
+"""Hard heads in floating point: the sharpness from which they are one-hot, and their leak below that sharpness."""
 
 import math
 from functools import lru_cache
@@ -11,7 +11,7 @@ from conv2attn.theory.bounds.formats import Format, accumulator_of, format_of, s
 from conv2attn.theory.bounds.leak import lattice_rivals
 from conv2attn.theory.bounds.sum_rounding import RoundingBound, convolution_bound, gamma
 
-SMALLEST_AUTO_ALPHA = 46.0  # the paper's; raises float16 alone, whose weights a fused kernel may keep in float32
+SMALLEST_AUTO_ALPHA = 46.0  # the paper's; it raises only float16's alpha, as a fused kernel may keep weights in float32
 
 
 def one_hot_threshold(format_name: str, flush_to_zero: bool = False) -> float:
@@ -28,12 +28,12 @@ def one_hot_threshold(format_name: str, flush_to_zero: bool = False) -> float:
     Returns:
         The smallest number of the format (of its storage) that is not below the threshold.
     Holds when the target is a key, alpha is a number of the format, and exp underflows as rounding to nearest would.
-    The last is a property of a device and must be measured on it. When the target is not a key, alpha must be a power
-    of two.
-    Source: IEEE 754-2019, 4.3.1 and 7.5; Cordonnier et al. 2020, remark after Lemma 2 (46, which is not enough: E1).
+    How exp underflows is a property of a device and must be measured on it. When the target is not a key, alpha must be
+    a power of two.
+    Source: IEEE 754-2019, 4.3.1 and 7.5; Cordonnier et al. 2020, remark after Lemma 2 (its 46 is too small: ERRATA E1).
     """
     storage, inner = storage_of(format_name), accumulator_of(format_name)
-    # A number rounds to 0 up to half of the smallest subnormal, a tie included: that is one halving more.
+    # A number rounds to 0 if it is at most half of the smallest subnormal (ties go to even): one more halving.
     halvings = 1 - storage.smallest_subnormal_exponent
     if flush_to_zero:
         halvings = min(halvings, -inner.smallest_normal_exponent)
@@ -47,7 +47,7 @@ def auto_alpha(format_name: str) -> float:
     A power of two, because alpha times an integer is then exact. It is 1024 for float64, 128 for float32 and bfloat16,
     and 64 for float16. Under flush-to-zero a smaller alpha would do.
     """
-    # By doubling and not by a logarithm: a power of two is exact, and log2 is rounded.
+    # Doubling is exact, while a logarithm would be rounded.
     needed = max(SMALLEST_AUTO_ALPHA, one_hot_threshold(format_name))
     alpha = 1.0
     while alpha < needed:
@@ -59,18 +59,18 @@ def computed_leak(alpha: float, dimensions: int, format_name: str, exp_ulps: flo
     """Upper bound on the sum of the off-target weights as computed, for a head whose target is a key.
 
     Scores `-alpha |d|^2` come from integers, so their relative error is at most 3 u. The error of exp is `exp_ulps`.
-    The sum is at least the target's 1, so the division does not enlarge a weight. The cast to storage adds u. Below the
-    normal numbers, each weight that does not underflow may gain `exp_ulps` units of the softmax's format and half a
-    unit of the storage's.
+    The sum is at least 1, the target's own exponential, so the division does not enlarge a weight. The cast to storage
+    adds u. Below the normal numbers, each weight that does not underflow may gain `exp_ulps` units of the softmax's
+    format and half a unit of the storage's.
 
     Returns:
-        The bound, rounded up; exactly 0 from `one_hot_threshold` on. Above 1 where the head is soft.
+        The bound, rounded up; exactly 0 from `one_hot_threshold` on. It may exceed 1 if the head is soft.
     Raises:
         AlphaError: `alpha` is not positive and finite.
     Source: proved as claim SOFT of proofs/.
     """
     with ctx.workprec(BALL_PRECISION):
-        # A mass of exactly 0 rests on underflow, which is claim A46 of its own.
+        # A mass of exactly 0 rests on underflow, which is a separate claim, A46.
         mass = up(_stored_off_target(alpha, dimensions, format_name, exp_ulps)[0])
         return Claimed(mass, {"SOFT"} if mass else {"SOFT", "A46"})
 
@@ -79,12 +79,13 @@ def computed_leak(alpha: float, dimensions: int, format_name: str, exp_ulps: flo
 def target_rounds_to_one_threshold(format_name: str, dimensions: int, exp_ulps: float) -> float:
     """From this alpha on, the target's computed weight is exactly 1, on every grid and in any order of summation.
 
-    Either of two conditions is enough. The other exponentials, which grow by at most 1 + gamma while they are added up,
-    sum to at most u. Or the quotient, whose relative error is u, is so close to 1 that it is stored as 1.
+    Either of two conditions is enough. First, the other exponentials sum to at most u; adding them up enlarges them by
+    at most a factor 1 + gamma. Second, the quotient, whose relative error is u, is so close to 1 that it is stored as
+    1.
 
     Returns:
-        A number of the format (of its storage), rounded up. In two dimensions it is close to 55, 26, 11, 14 times ln 2
-        for float64, float32, bfloat16, float16.
+        A number of the format (of its storage), rounded up. In two dimensions it is close to 55, 26, 11 and 14
+        times ln 2 for float64, float32, bfloat16 and float16.
     Holds when the target is a key and the error of exp is at most `exp_ulps` units in the last place.
     Source: proved as claim SOFT of proofs/.
     """
@@ -93,7 +94,7 @@ def target_rounds_to_one_threshold(format_name: str, dimensions: int, exp_ulps: 
     with ctx.workprec(BALL_PRECISION):
         while not _target_is_one(high, dimensions, format_name, exp_ulps):
             low, high = high, 2 * high
-        # Bisection needs no derivative, and stops above the threshold: `high` always satisfies the condition.
+        # Bisection ends at or above the threshold, since `high` always satisfies the condition.
         while high - low > high * 2.0**-50:
             middle = (low + high) / 2
             low, high = (low, middle) if _target_is_one(middle, dimensions, format_name, exp_ulps) else (middle, high)
@@ -112,10 +113,10 @@ def hard_mixing_bound(
 
     The target's own product is exact. The other products move the sum by at most m |x| in all. Rounding the running sum
     errs by as much once more: the sum is a float itself, so adding b to it errs by at most |b|. A cast to storage
-    doubles this, as x_target is a number of the storage. If the engine `stores` each partial sum, each is rounded
-    twice, and what it adds counts at most fourfold. In tf32 and bf32 operands are cut and sums may truncate, so the sum
-    is bounded as that of a convolution. The number of keys does not matter, only how many weights are not 0. Holds with
-    gradual underflow, and with flushing where no x is subnormal.
+    doubles this, as x_target is a number of the storage. If the engine `stores` each partial sum, every sum is rounded
+    twice, and each added product counts at most four times. In tf32 and bf32 operands are cut and sums may truncate, so
+    the sum is bounded as that of a convolution. The number of keys does not matter, only how many weights are not 0.
+    Holds with gradual underflow, and with flushing where no x is subnormal.
 
     Returns:
         A bound of `factor * max |x| + absolute`. It is zero from `one_hot_threshold` on, except in tf32 and bf32.
@@ -131,12 +132,12 @@ def hard_mixing_bound(
         )
     inner, storage = accumulator_of(format_name), storage_of(format_name)
     cuts = format_of(format_name).cuts
-    # One-hot weights copy one number. In tf32 and bf32 the copy goes through a cut operand, so it is not exact there.
+    # One-hot weights copy one number. In tf32 and bf32 the operand is cut first, so the copy is not exact there.
     if alpha >= one_hot_threshold(format_name) and not cuts:
         return RoundingBound(0.0, 0.0, frozenset({"SOFT", "A46"}))
     claims = frozenset({"SOFT", WITHOUT_THEOREM} if stores and storage != inner else {"SOFT"})
     with ctx.workprec(BALL_PRECISION):
-        # Only weights that are not 0 count, so the bound is the same on every grid, however large.
+        # Only weights that are not 0 count, so the bound is the same on grids of every size.
         mass, others = _stored_off_target(alpha, dimensions, format_name, exp_ulps)
         rounding = arb(convolution_bound(others + 1, format_name, bias=False).factor)
         lost = (1 + rounding) * (2 * (others + 1) * arb(inner.smallest_normal))
@@ -159,9 +160,10 @@ def hard_mixing_bound(
 
 
 def _target_is_one(alpha: float, dimensions: int, format_name: str, exp_ulps: float) -> bool:
-    """Whether the target's weight is proved to be 1, by either condition."""
+    """Whether either condition of `target_rounds_to_one_threshold` proves that the target's weight is 1."""
     inner, storage = accumulator_of(format_name), storage_of(format_name)
-    # Scores are off by 3 u at most, so a head of this smaller alpha leaks no less than the computed one.
+    # The relative error of a score is at most 3 u, so a head with this smaller alpha leaks no less than the computed
+    # head.
     lower, u = positive_ball(alpha) * (1 - 3 * arb(inner.unit_roundoff)), arb(inner.unit_roundoff)
     others = _lattice_points(lower, dimensions, inner, inner)
     if not (others + 1) * inner.unit_roundoff < 1:
@@ -171,8 +173,8 @@ def _target_is_one(alpha: float, dimensions: int, format_name: str, exp_ulps: fl
     )
     if (1 + arb(gamma(others, inner.unit_roundoff))) * rest <= u:
         return True
-    # The weight may be below 1 before it is stored: it rounds to 1 where it is nearer to it than to its neighbour. The
-    # sum is at least 1, so this condition serves only formats that are stored in fewer bits than they are computed in.
+    # The weight may be below 1 before it is stored, but it is stored as 1 if no other number of the storage is nearer.
+    # This condition serves only formats that are stored with fewer bits than they are computed with.
     total = (1 + arb(gamma(others + 1, inner.unit_roundoff))) * (1 + rest)
     return bool((1 - arb(storage.unit_roundoff) / 2) * total <= 1 - u)
 

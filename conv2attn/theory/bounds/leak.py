@@ -1,4 +1,4 @@
-"""How much attention a head gives to keys that are not its target, in real arithmetic, for full covariances too."""
+"""The leak of a head, in real arithmetic: the attention that it gives to keys other than its target."""
 
 import math
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ def leaked_mass(alpha: float, dimensions: int = 2) -> Claimed:
 
     Let theta = sum over all integers n of exp(-alpha n^2). The target's share is at least theta^-dimensions on every
     grid of every size, since the keys are a subset of the integer lattice. Large grids approach equality. When the
-    target lies outside a box of keys, the same number bounds the weight off the key nearest to it. An enumerated head,
-    with scores -alpha (t - t0)^2 for distinct integers t, one of them t0, is the case `dimensions=1`.
+    target lies outside a box of keys, the same number bounds the weight off the key nearest to it. An enumerated head
+    has scores -alpha (t - t0)^2 for distinct integers t, among them t0; it is the case `dimensions=1`.
 
     Args:
         alpha: sharpness of the head, in inverse squared pixels; positive.
@@ -93,17 +93,20 @@ def leak_reached(alpha: float, shifts: Sequence[float]) -> float:
 
 
 def lattice_rivals(alpha: arb, dimensions: int) -> arb:
-    """Ball around theta^dimensions - 1: total off-target weight over the target's, with keys on the whole lattice."""
+    """Ball around theta^dimensions - 1: on the whole lattice, the weight of all other keys over the target's weight."""
     return _odds([_rivals(alpha, 0.0)] * dimensions)
 
 
 def _odds(rivals: Sequence[arb]) -> arb:
-    """product of (1 + r) - 1, without a subtraction; r is the weight of an axis' other keys over its target's."""
+    """The product of all (1 + r), minus 1, computed without a subtraction.
+
+    For one axis, r is the weight of all other keys divided by the target's weight.
+    """
     return reduce(lambda left, right: left + right + left * right, rivals)
 
 
 def _leak(rivals: Sequence[arb]) -> arb:
-    """1 - product of 1 / (1 + r), without a subtraction."""
+    """1 minus the product of all 1 / (1 + r), computed without a subtraction."""
     # 1 - 1 / (1 + odds) cancels to exactly 0 in float64 where alpha is large, which would be a false certificate.
     odds = _odds(rivals)
     return odds / (1 + odds)
@@ -113,8 +116,8 @@ def _rivals(alpha: arb, shift: float) -> arb:
     """Ball around the sum over n != 0 of exp(-alpha (n^2 - 2 n shift)), for 0 <= shift <= 1/2."""
     indices = range(1, SERIES_TERMS + 1)
     # The direct sum needs about 1 / sqrt(alpha) terms. Poisson's formula makes it a sum over the dual lattice, whose
-    # exponents have alpha in the denominator. Eight terms suffice of either: of the dual sum below 3 (about pi), of the
-    # direct one above.
+    # exponents have alpha in the denominator. Eight terms suffice: of the dual sum if alpha is below 3 (about pi), of
+    # the direct sum otherwise.
     if alpha < 3:
         dual = arb.pi() * arb.pi() / alpha
         waves = sum((2 * (-dual * (m * m)).exp() * arb(2 * m * shift).cos_pi() for m in indices), arb(1))
@@ -151,7 +154,7 @@ def smallest_eigenvalue_at_least(matrix: Sequence[Sequence[float]]) -> float:
         )
     # LAPACK's eigenvalue errs in either direction, by a few units in the last place of the norm: it is only a guess.
     guess = float(np.linalg.eigvalsh((array + array.T) / 2)[0])
-    # Exact elimination is slow, so the margin doubles: few guesses are tried.
+    # Exact elimination is slow, so the margin doubles, and few guesses are tried.
     margin = float(abs(array).max()) * 2.0**-50
     while (lowered := guess - margin) > 0:
         if is_positive_definite(array, lowered):

@@ -1,6 +1,7 @@
-"""How an engine computes, and the theorems that a bound may name: only those of which each premise was checked.
+"""How an engine computes, and the theorems that a bound may name: those whose premises were all checked.
 
-The premises of a theorem are the fields of a class. A field is one check on a head, an engine or an arithmetic.
+The premises of a theorem are the fields of a class. A field is one check on a head or on an arithmetic. A theorem has
+the name of its claim in proofs/, such as SOFT.
 
 >>> sorted(claims_under([ArithmeticPremises.of(Arithmetic("float32"))], "SOFT"))
 ['SOFT']
@@ -26,13 +27,13 @@ class Arithmetic:
     """How one engine computes in one format on one device, as far as its rounding errors depend on it.
 
     Args:
-        format: of the products, a name in `FORMATS`; tf32 or bf32 where operands in float32 may be cut to them.
+        format: format of the products, a name in `FORMATS`; tf32 or bf32 if float32 operands may be cut to them.
         exp_ulps: the largest error of exp in a softmax, in units in the last place of a normal result.
         flushes: whether subnormal products or operands become 0.
         truncates: whether additions may truncate, as on tensor cores.
         stores_means: whether each partial sum of a weighted mean is stored in the format.
-        stores_products: whether each partial sum of the channel product may be.
-        by_axis: whether the mean is taken along one axis after the other.
+        stores_products: whether each partial sum of the channel product may be stored in the format.
+        by_axis: whether the mean over keys is taken along one axis after the other.
         fused: whether scores are inner products of features, and exponentials are rescaled while a maximum grows.
         leaves_out: whether a softmax may leave out keys whose weights are far below the rounding of one product.
     """
@@ -48,13 +49,13 @@ class Arithmetic:
     leaves_out: bool = False
 
     def rounding(self, terms: int, added: int = 0) -> RoundingBound:
-        """`convolution_bound` of the channel product: so many `terms` and a bias.
+        """`convolution_bound` of the channel product, which adds up `terms` products and a bias.
 
         Args:
-            added: how many parts of the sum are stored first, and then added in storage.
+            added: how many parts of the sum are stored first, and then added in the format of the storage.
         """
-        # Two casts: one of the product, one after the bias. Where partial sums may be stored, each store is a cast too.
-        # It counts twice because it may truncate.
+        # There are two casts: one of the product, one after the bias. If partial sums may be stored, each store is a
+        # cast too. It counts twice because it may truncate.
         casts = 2 + added + (2 * terms if self.stores_products else 0)
         return convolution_bound(
             terms,
@@ -72,16 +73,16 @@ class Arithmetic:
             "stores_means": "partial sums of means are stored",
             "stores_products": "partial sums of products may be stored",
         }
-        said = [sentence for name, sentence in kinds.items() if getattr(self, name)]
-        return ", ".join([self.format, f"exp within {self.exp_ulps:.3g} ulp", *said])
+        sentences = [sentence for name, sentence in kinds.items() if getattr(self, name)]
+        return ", ".join([self.format, f"exp within {self.exp_ulps:.3g} ulp", *sentences])
 
 
 def worst(arithmetics: Iterable[Arithmetic]) -> Arithmetic:
-    """One arithmetic whose channel products have at least the error of all `arithmetics`, which have one format."""
+    """An arithmetic whose channel products err at least as much as those of all `arithmetics`, which share a format."""
     every = list(arithmetics)
     # `truncates`, `flushes` and `stores_products` can only enlarge the error of a channel product, so their maximum is
     # safe. The other fields do not enter it, and the maximum of equal format names is that name.
-    return Arithmetic(**{field.name: max(getattr(each, field.name) for each in every) for field in fields(Arithmetic)})
+    return Arithmetic(**{field.name: max(getattr(one, field.name) for one in every) for field in fields(Arithmetic)})
 
 
 @final
@@ -94,7 +95,7 @@ class Missing(str):
 @final
 @dataclass(frozen=True)
 class ArithmeticPremises:
-    """The premises of SOFT, ROW and LEFT on an arithmetic: a softmax over the keys of a grid, and one sum for its mean.
+    """What the claims SOFT, ROW and LEFT require of the arithmetic of a softmax and of the mean by its weights.
 
     Args:
         maximum_known_before_the_sum: no exponential is rescaled while the maximum grows, as fused kernels do.
@@ -115,10 +116,12 @@ class ArithmeticPremises:
 @final
 @dataclass(frozen=True)
 class HeadPremises:
-    """The premises of SOFT, ROW and LEFT on a head: `reads`, `sharp` and `keys` of `soft_premises` in Statements.v.
+    """What the claims SOFT, ROW and LEFT require of a head.
+
+    The fields are `keys`, `reads` and `sharp` of `soft_premises` in Statements.v.
 
     Args:
-        keys_are_those_of_a_box: scores are a sum over the axes of a grid, not a number of each key.
+        keys_are_those_of_a_box: scores are a sum over the axes of a grid, and not a function of a number per key.
         every_target_is_a_key: no query has its target beyond the grid.
         scores_fall_on_both_sides: the centre is within half a pixel of the target.
     """
@@ -131,10 +134,10 @@ class HeadPremises:
 @final
 @dataclass(frozen=True)
 class CentredPremises:
-    """The premises of SOFT on a head whose weights are bounded by those of a head on a pixel of the lattice.
+    """What claim SOFT requires of a head whose weights are bounded by those of a head centred on a pixel.
 
-    A head centred off a pixel, or with targets beyond the grid, counts as a head on a pixel with a smaller sharpness.
-    No theorem proves this step for computed weights.
+    A head centred off a pixel, or with targets beyond the grid, counts as a head centred on a pixel with a smaller
+    sharpness. No theorem proves this step for computed weights.
     """
 
     every_target_is_a_key: bool
@@ -142,10 +145,11 @@ class CentredPremises:
 
 
 def program_claim(arithmetic: Arithmetic) -> str:
-    """The claim that covers the program of rows for soft heads: LEFT where keys may be left out, otherwise ROW.
+    """The claim that proves the bound of `SoftHeads`: LEFT if the softmax may leave out keys, otherwise ROW.
 
-    ROW requires that each exponential is that of its score (`off_by_key` of Statements.v), down to 2^-102. Frozen heads
-    leave out keys beyond an interval of an axis, whose weights may be larger. LEFT proves that the bound is the same.
+    ROW requires that every exponential is close to that of its score (`off_by_key` of Statements.v), with an absolute
+    error of at most about 2^-102. Frozen heads leave out keys beyond an interval of an axis, whose weights may exceed
+    this error. LEFT proves that the bound is the same.
     """
     return "LEFT" if arithmetic.leaves_out else "ROW"
 

@@ -1,8 +1,8 @@
 """The proved bound on the difference of a convolution and a layer of heads in one output channel, in integers.
 
 An integer x represents x / 2^256, and every step rounds up. The formulas are those of claims FLOAT and SOFT, written
-with sums, products and 1 / (1 - x) alone, as in proofs/formal/Rows.v. Claim ROW proves that program, and tests compare
-this twin with it, integer by integer.
+with sums, products and 1 / (1 - x) alone, as in the program proofs/formal/Rows.v. Claim ROW proves that program. This
+file is its translation, and tests compare the integers of both.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,9 +39,9 @@ class Setting:
         roundoff: relative error of a product and of a sum.
         cut: relative error of an operand that is cut.
         cast: relative error of a stored number.
-        loss, sum_loss, cast_loss: absolute error of a product, a sum and a store below the normal numbers.
+        loss, sum_loss, cast_loss: absolute error of a product, a sum and a store if its result is subnormal.
         products, terms: number of products and of summands.
-        casts: how many stores lie between one summand and the result.
+        casts: how many partial sums that contain one summand are stored, the result included.
         stored: how many partial sums are stored in all.
     """
 
@@ -87,25 +87,25 @@ class Setting:
 
     @classmethod
     def counting(cls, roundoff: Number, cut: Number, cast: Number, losses: Sequence[Number], *counts: int) -> Self:
-        """The setting with these errors as real numbers, `losses` being three, and the four counts."""
+        """The setting with errors given as real numbers; `losses` are the three losses, `counts` the four counts."""
         loss, sum_loss, cast_loss = map(as_integer, losses)
         return cls(as_integer(roundoff), as_integer(cut), as_integer(cast), loss, sum_loss, cast_loss, *counts)
 
     @property
     def fits(self) -> bool:
-        """Whether a bound follows from these numbers, and a short computation gives it."""
+        """Whether a bound follows from these numbers by a short computation."""
         modest = all(map(short, astuple(self))) and self.casts <= LONGEST_LOOP and self.cast * self.casts <= MOST_CAST
         return modest and self.terms * self.roundoff < ONE
 
     def cost(self, terms: int) -> int:
-        """The error of a sum of so many summands, relative to the sum of their absolute values."""
+        """The error of a sum of `terms` summands, relative to the sum of their absolute values."""
         # Each product has two operands that may be cut; the factors of cuts, sums and casts multiply (claim FLOAT).
         return both(both(power(self.cut, 2), scaled_gamma(terms, self.roundoff)), power(self.cast, self.casts))
 
     @cached_property
     def lost(self) -> int:
-        """The absolute error below the normal numbers."""
-        # What is lost enters the sum like a summand, so later roundings enlarge it as they do the others.
+        """The absolute error of the sum that comes from subnormal results."""
+        # Each loss enters the sum like a summand, so later roundings enlarge it as they enlarge the summands.
         lost = self.products * self.loss + self.terms * self.sum_loss + self.stored * self.cast_loss
         return prod(ONE + self.cost(self.terms), lost)
 
@@ -132,15 +132,17 @@ class SoftHeads:
 
     Args:
         axes: number of axes over which scores are a sum.
-        apart: whether the axes are mixed one after the other.
+        apart: whether the mean is taken along one axis after the other.
         alpha: sharpness.
-        reach: keys within so many places of the nearest key along each axis are near. Roundings are counted for near
-            keys; far keys count by their weight.
+        reach: a key is near if it is at most this many places from the nearest key along every axis, and far otherwise.
+            Roundings are counted for near keys; far keys count by their weight.
         keys: the largest number of keys in one softmax.
         score, score_lost: the error of a score s is at most `score |s| + score_lost`.
-        ulps, exp_lost: relative error of an exponential, except at the nearest key, and absolute error of any.
-        weight_loss: what a sum of two stored weights loses; 0 with gradual underflow.
-        softmax, mean: arithmetic of the softmax (`cast` and `cast_loss` are those of stored weights), and of the mean.
+        ulps: relative error of an exponential, except at the nearest key.
+        exp_lost: absolute error of an exponential.
+        weight_loss: absolute error of a sum of two stored weights; 0 with gradual underflow.
+        softmax: arithmetic of the softmax, whose `cast` and `cast_loss` are those of stored weights.
+        mean: arithmetic of the weighted mean.
         moves: by how many times its own value a far key may move a sum: 2, or 4 where each sum is rounded twice. The
             proof covers only 2.
     """
@@ -170,13 +172,13 @@ class SoftHeads:
             return False
         if max(self.score, self.score_lost) >= ONE:
             return False
-        # Axes that are mixed one after the other have a softmax each, with fewer keys.
+        # If the mean is taken along one axis after the other, every axis has its own softmax, with fewer keys.
         together = 1 if self.apart else self.axes
         count, roundoff = self.count(together), self.softmax.roundoff
         # Premises of ROW: gamma is defined, and the mean counts every near key.
         small = max(self.keys, count) * roundoff < ONE and count <= self.mean.terms
-        # The tails converge: their ratio is at most 4 step. The terms of the spread fall beyond the reach. And the
-        # computed sum of exponentials stays above 0.
+        # The tails converge, as the ratio of their terms is at most 4 step; the terms of the spread fall beyond the
+        # reach; and the computed sum of exponentials stays above 0.
         return small and 4 * self.sums.step < ONE and self.falling(self.reach + 1) and self.doubt(together) < ONE
 
     @cached_property
@@ -187,29 +189,29 @@ class SoftHeads:
         return m * m * self.alpha
 
     def falling(self, m: int) -> bool:
-        """Whether x q^(x / alpha) falls from x = alpha m^2 on."""
+        """Whether x q^(x / alpha) falls from x = alpha m^2 on, for the q of `ThetaSums`."""
         # Its maximum is at x = 1 / (1 - c), where c = `score`.
         return self.square(m) - prod(self.score, self.square(m)) >= ONE
 
     def leak(self, axes: int) -> int:
         """The weight off the nearest key, in real arithmetic."""
-        # 1 - 1 / theta^n, written as odds / (1 + odds): that grows with the odds, so rounding them up rounds it up.
+        # 1 - 1 / theta^n is odds / (1 + odds). This grows with the odds, so rounding the odds up rounds the leak up.
         odds = power(self.sums.others, axes)
         return -(-odds * ONE // (ONE + odds))
 
     def far(self, axes: int) -> int:
-        """The weight of keys beyond the reach, as a fraction of the nearest key's."""
-        # Such a key is beyond the reach along one axis at least, and anywhere along the others: a union bound.
+        """The weight of all far keys, as a fraction of the nearest key's weight."""
+        # A far key is beyond the reach along at least one axis, and anywhere along the other axes: a union bound.
         return axes * prod(self.sums.tail, ONE + power(self.sums.others, axes - 1))
 
     def count(self, axes: int) -> int:
-        """The keys within the reach."""
+        """The number of near keys."""
         return (2 * self.reach + 1) ** axes
 
     def key_error(self, axes: int) -> int:
         """The error of the exponentials as a fraction of their sum."""
-        # The largest error of all scores, for every key, would grow with the grid. But a far key, whose score
-        # has a large error, has a small weight. So here a key counts by its own score -x:
+        # If every key counted with the largest error of any score, the bound would grow with the grid. But a far key,
+        # whose score has a large error, has a small weight. So a key counts by its own score -x:
         # (e^(c x) - 1) e^-x <= c x e^-((1 - c) x), which is c times a term of `spread`.
         # The error `score_lost` is common to all keys, and e^x <= 1 / (1 - x).
         moved = prod(geom(self.score_lost), ONE + power(prod(self.score, self.sums.spread), axes)) - ONE
@@ -223,7 +225,7 @@ class SoftHeads:
 
     def total_lost(self, axes: int) -> int:
         """The absolute error of the sum of the exponentials."""
-        # As in `Setting.few`: a far exponential moves the sum by at most twice its value.
+        # As in `Setting.few`, a far exponential moves the sum by at most twice its value.
         s = self.softmax
         lost = self.far_exponentials(axes) + self.keys * s.loss + self.keys * s.sum_loss
         grown = prod(ONE + scaled_gamma(self.keys, s.roundoff), lost)
@@ -234,15 +236,15 @@ class SoftHeads:
         return scaled_gamma(self.count(axes), self.softmax.roundoff) + self.key_error(axes) + self.total_lost(axes)
 
     def far_weights(self, axes: int) -> int:
-        """The weight of keys beyond the reach, as computed."""
+        """The computed weight of all far keys."""
         return 2 * self.far_exponentials(axes) + self.keys * self.weight_loss
 
     def off(self, axes: int) -> int:
         """The sum over keys of |computed weight - softmax weight|."""
-        # As for any softmax, on the near keys; 1 / (1 - doubt) bounds its denominator. Far keys count by their weights,
-        # computed and true: these are small enough to need no relative error.
+        # Near keys are bounded as in any softmax, with 1 / (1 - doubt) for its denominator. Far keys count by the sum
+        # of their computed and exact weights, which is small enough that no relative error is needed.
         s, d, count = self.softmax, self.key_error(axes), self.count(axes)
-        # A reciprocal, a product and a cast for each weight, and the roundings of the sum that it is divided by.
+        # Every weight has a reciprocal, a product and a cast, and the roundings of the sum by which it is divided.
         quotients = both(power(s.roundoff, 2), s.cast) + scaled_gamma(count, s.roundoff)
         numerator = prod(quotients, ONE + d) + 2 * d + self.total_lost(axes)
         underflow = prod(prod(ONE + s.cast, 3 * ONE + 2 * s.roundoff), s.loss) + s.cast_loss
@@ -250,16 +252,16 @@ class SoftHeads:
         return near + self.far_weights(axes) + 2 * self.far(axes)
 
     def mean_error(self, axes: int) -> Callable[[int], int]:
-        """The error of the mean by one softmax over so many axes, as a function of the largest |token|."""
+        """The error of the mean by one softmax over `axes` axes, as a function of the largest |token|."""
         off, far, few = self.off(axes), self.far_weights(axes), partial(self.mean.few, self.count(axes))
         return lambda radius: prod(off + far, radius) + few(prod(ONE + off, radius), prod(far, radius), self.moves)
 
     def mixing(self, input_range: int) -> int:
-        """The error of the mean, for tokens up to this range: over all axes at once, or one after the other."""
+        """The error of the mean over all axes, for tokens with absolute values up to `input_range`."""
         if not self.apart:
             return self.mean_error(self.axes)(input_range)
         error, total = self.mean_error(1), 0
-        # The tokens of an axis are the means of the axis before, so they reach further by its error.
+        # The tokens of an axis are the computed means of the axis before, so the errors so far enlarge their range.
         for _ in range(self.axes):
             total += error(input_range + total)
         return total
@@ -286,7 +288,7 @@ class ThetaSums:
     @classmethod
     def of(cls, heads: SoftHeads) -> "ThetaSums":
         q, peak = ratio(heads.alpha - prod(heads.score, heads.alpha)), prod(INVERSE_E, geom(heads.score))
-        # q^(m^2) without a power for each m: the ratio of two terms is q^(2 m + 1), and that of two ratios is q^2.
+        # q^(m^2) needs no power for each m: the ratio of two neighbours is q^(2 m + 1), and the ratio of ratios is q^2.
         #
         #     power_m   q     q^4   q^9   ...
         #     step      q^3   q^5   q^7   ...
@@ -303,7 +305,7 @@ class ThetaSums:
 
 
 def short(x: int) -> bool:
-    """Whether `x` is a natural number short enough for all products; checked before anything is computed."""
+    """Whether `x` is a natural number that is short enough to be multiplied; checked before anything is computed."""
     return 0 <= x <= LARGEST
 
 
@@ -313,8 +315,8 @@ def prod(x: int, y: int) -> int:
 
 
 def geom(x: int) -> int:
-    """1 / (1 - x), for x below 1. For other x it agrees with the proved program, which uses no such value."""
-    # Division by 0 is 0 in Coq.
+    """1 / (1 - x), for x below 1. For other x it agrees with the proved program, which does not use these values."""
+    # Coq defines division by 0 as 0.
     return -(-ONE * ONE // (ONE - x)) if x != ONE else 0
 
 
@@ -325,7 +327,7 @@ def both(x: int, y: int) -> int:
 
 def power(x: int, n: int) -> int:
     """(1 + x)^n - 1."""
-    # One factor at a time, as in Rows.v: squaring would round up at other places, and the integers would differ.
+    # One factor at a time, as in Rows.v. Repeated squaring would round at other places, so the integers would differ.
     total = 0
     for _ in range(n):
         total = both(x, total)
@@ -339,7 +341,7 @@ def scaled_gamma(n: int, roundoff: int) -> int:
 
 def ratio(alpha: int) -> int:
     """e^-alpha, rounded up."""
-    # (1 + alpha / 2^64)^(2^64) is at most e^alpha, and 64 squarings compute it. They round down, as this is a divisor.
+    # (1 + alpha / 2^64)^(2^64) is at most e^alpha, and 64 squarings compute it. They round down, as it is a divisor.
     below = ONE + min(alpha, CAPPED) // (1 << 64)
     for _ in range(64):
         below = below * below // ONE

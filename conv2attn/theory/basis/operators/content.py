@@ -1,4 +1,4 @@
-"""Heads whose scores depend on the image: any terms of Eq. (8), over the relative positions of a family."""
+"""Heads whose scores depend on the image: a subset of the terms of Eq. (8), with the relative positions of a family."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -20,10 +20,10 @@ class ContentSoftmax(Operator):
     """`q.k + q.(W_hat_key r_delta) + u.k + v.(W_hat_key r_delta)`, restricted to the `terms`, with `q = W_qry x_q +
     b_qry` and `k = W_key x_k + b_key`.
 
-    The operators depend on the image that they are applied to, so there is no `as_matrix` without one.
+    The operators depend on the image that they are applied to, so the family has no `as_matrix`.
 
     Args:
-        positions: the family that gives r_delta, and v as its own scores.
+        positions: the family that gives r_delta; its own scores are the term `v.(W_hat_key r_delta)`.
         query, key: (heads, d_key, d_in), or None if no term reads them.
         position_key: W_hat_key, (heads, d_key, d_position), or None for the identity.
         content_bias: u, (heads, d_key), or None.
@@ -59,7 +59,7 @@ class ContentSoftmax(Operator):
             parts.append(torch.einsum("hd,bhkd->bhk", self.content_bias.to(dtype), keys)[:, :, None])
         if self.terms.qr:
             parts.append(self.positions.directed_scores(self.toward(q), grid, queries))
-        # v.r is the same for every image, and u.k for every query: alone, they have an axis of one there.
+        # v.r is the same for every image, and u.k for every query. If no other term is added, that axis has length 1.
         return sum(parts[1:], parts[0]).expand(-1, -1, queries.shape[0], -1)
 
     @property
@@ -70,7 +70,7 @@ class ContentSoftmax(Operator):
     def content_features(
         self, grid: AttentionGrid, dtype: torch.dtype, image: Tensor, by_axis: bool
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Features whose inner products have the softmax of the scores: those of content, then those of positions."""
+        """Features whose inner products have the softmax of the scores: a part for content, then one for positions."""
         image, all_queries = image.to(dtype), grid.every_query()
         q, parts = self.queries_of(grid, all_queries, image), []
         # q.k + u.k = (q + u).k, so both terms share one feature of the key.
@@ -83,7 +83,7 @@ class ContentSoftmax(Operator):
             parts.append(self.position_features(grid, q, dtype, by_axis))
         shape = (image.shape[0], self.heads)
         queries, keys = (
-            [each.expand(*shape, tokens, -1) for each in side]
+            [part.expand(*shape, tokens, -1) for part in side]
             for side, tokens in zip(zip(*parts, strict=True), grid.shape, strict=True)
         )
         return queries, keys
@@ -91,7 +91,7 @@ class ContentSoftmax(Operator):
     def position_features(
         self, grid: AttentionGrid, q: Tensor, dtype: torch.dtype, by_axis: bool
     ) -> tuple[Tensor, Tensor]:
-        """The features of `q.(W_hat_key r_delta) + v.(W_hat_key r_delta)`, or of the only one of these terms in use."""
+        """The features of `q.(W_hat_key r_delta) + v.(W_hat_key r_delta)`, without a term that `terms` lacks."""
         positions, all_queries, query_parts = self.positions, grid.every_query(), []
         if by_axis:
             coordinates = grid.key_coordinates()

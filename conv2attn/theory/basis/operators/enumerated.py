@@ -1,4 +1,4 @@
-"""Heads whose positions are numbers on a line: two position dimensions for any number of shifts (ERRATA E5)."""
+"""Heads that number all displacements, so two position dimensions serve any number of shifts (ERRATA E5)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -25,20 +25,20 @@ class EnumeratedSoftmax(Centered):
     d_position: ClassVar[int] = 2
 
     def enumeration(self, grid: AttentionGrid, queries: Tensor) -> Tensor:
-        """t for some queries against all keys: int64, (queries, keys)."""
+        """t of the displacements from these queries to all keys: int64, (queries, keys)."""
         return numbered(grid.displacement_rows(queries), grid)
 
     def center_number(self, grid: AttentionGrid, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """t of each centre in two parts, both (heads): t of the nearest pixel, int64, and t of the rest."""
-        # t is linear, so the parts add up. The first stays an integer: on a large grid t exceeds 2^24, and in float32
-        # two keys would share a number.
+        """t of every centre as two summands, both (heads): t of the nearest pixel, int64, and t of the remainder."""
+        # t is linear, so the summands add up to t of the centre. The first stays an integer: on a large grid t exceeds
+        # 2^24, and in float32 two keys would have the same t.
         nearest = self.center.detach().round()
         return numbered(nearest.long(), grid), numbered((self.center - nearest).to(dtype), grid)
 
     def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
         """`-alpha (t - t_center)^2`: (1, heads, queries, keys); 0 at an exact target.
 
-        Formed in float64, or in `dtype` on a device without it; whole numbers are subtracted as integers.
+        Computed in float64, or in `dtype` on a device without float64. Integers are subtracted before the conversion.
         """
         wide = widest(queries.device, dtype)
         whole, rest = self.center_number(grid, wide)
@@ -57,7 +57,7 @@ def numbered(displacements: Tensor, grid: AttentionGrid) -> Tensor:
 
 
 def radix(grid: AttentionGrid) -> list[int]:
-    """Factors of the displacement's axes in t; each exceeds twice the largest |t| of the axes after it."""
+    """The factor of each axis in t. A factor exceeds twice the largest |t| that the axes after it can reach."""
     # A displacement along an axis has 2 side - 1 values, so this is a number in a mixed radix, and t is injective.
     factors = [1]
     for side in reversed(grid.keys[1:]):

@@ -22,8 +22,8 @@ SINGULAR = 2.0**-40  # chosen: eigenvalues below this share of the largest may b
 class GeneralisedSoftmax(Positions):
     """In head h, query q reads the softmax over all keys k of `-1/2 |root[h] (k - q - center[h])|^2`.
 
-    The precision matrix `root^T root` is positive semi-definite whatever the root is, and
-    `r_delta = (delta, delta_i delta_j)`.
+    The precision matrix `root^T root` is positive semi-definite for every root. The relative position is
+    `r_delta = (delta, delta_i delta_j)`, with one product for each pair of axes.
 
     Args:
         center: in pixels, (heads, axes).
@@ -40,7 +40,7 @@ class GeneralisedSoftmax(Positions):
 
     @classmethod
     def of(cls, centers: Tensor | Sequence[Sequence[float]], root: Tensor | None = None) -> Self:
-        """Heads at these centres, with a root each or one for all; the identity by default."""
+        """Heads at these centres, with one root per head or one for all heads; by default the identity."""
         center = as_centers(centers)
         heads, axes = center.shape
         return cls(center, (torch.eye(axes) if root is None else root).to(center).expand(heads, axes, axes))
@@ -71,8 +71,10 @@ class GeneralisedSoftmax(Positions):
         return self.center, self.root
 
     def numbers(self) -> HeadNumbers:
-        """Bounds on centres and precision, by which engines bound the error of absolute features."""
-        # The features' products are at most n^2 |P| L^2 for P c k and half of that for P k k: 3 n L^2 times n |P| / 2.
+        """Bounds on centres and precision, with which engines bound the error of absolute features."""
+        # Let n be the number of axes, L the largest coordinate, and |P| the largest entry of the precision. The
+        # products of a score sum to at most n^2 |P| L^2 for its terms P c k, and to half of that for its terms P k k.
+        # Together that is 3 n L^2 times the sharpness n |P| / 2.
         heads = moved_to(self, "cpu")
         reach = heads.center.detach().abs().max().item() if self.heads else 0.0
         largest = heads.precision().detach().abs().max().item() if self.heads else 0.0
@@ -124,7 +126,10 @@ class GeneralisedSoftmax(Positions):
         return toward[..., self.dimensions :], toward[..., : self.dimensions]
 
     def directed_features(self, toward: Tensor, grid: AttentionGrid) -> Tensor:
-        """`(b - C q, c_ij)` for `toward = (b, c_ij)` at the query q, C symmetric with `d^T C d / 2 = c_ij d_i d_j`."""
+        """`(b - C q, c_ij)` for `toward = (b, c_ij)` at the query q.
+
+        C is the symmetric matrix with `d^T C d / 2 = sum of c_ij d_i d_j`.
+        """
         # With delta = k - q, a square of delta is a square of k, products of k and q, and a term of q alone, which
         # cancels in the softmax over k.
         sites, axes = grid.centred()[0].to(toward), self.dimensions
@@ -147,7 +152,7 @@ class GeneralisedSoftmax(Positions):
 
 
 def pairs(axes: int) -> list[tuple[int, int]]:
-    """Pairs of axes, each once, an axis with itself included.
+    """All unordered pairs of axes, including an axis with itself.
 
     >>> pairs(2)
     [(0, 0), (0, 1), (1, 1)]

@@ -1,4 +1,4 @@
-"""The geometry of a layer as operators of one term: padding before the keys, and the selection of queries."""
+"""The geometry of a layer as operators of one term: padding makes the keys, and sites select the queries."""
 
 import torch
 from torch import Tensor
@@ -20,7 +20,8 @@ def _(operator: Padding, sides: Sides) -> Sides:
 
 @as_matrix.register
 def _(operator: Padding, sides: Sides) -> Tensor:
-    # Padding acts on each axis by itself, so its matrix is a Kronecker product. `ZERO` equals no pixel: a row of zeros.
+    # Padding acts on each axis by itself, so its matrix is a Kronecker product. `ZERO` is no pixel's number, so its row
+    # is zero.
     matrix = torch.ones(1, 1, dtype=torch.float64)
     for axis, side in enumerate(sides):
         source = operator.source(axis, side)

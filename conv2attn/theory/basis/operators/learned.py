@@ -20,7 +20,7 @@ class LearnedSoftmax(Positions):
     The tables are shared by all heads; `r_delta` is the concatenation of the vectors of the axes.
 
     Args:
-        tables: for each axis a vector for every shift from `-reach` to `reach`, (2 reach + 1, width).
+        tables: one per axis, with a vector for every shift from `-reach` to `reach`, (2 reach + 1, width).
         bias: one vector per head and axis, (heads, axes, width).
     Source: Cordonnier et al. 2020, Sec. 4.3; Ramachandran et al. 2019.
     """
@@ -35,7 +35,7 @@ class LearnedSoftmax(Positions):
 
     @classmethod
     def of(cls, heads: int, reach: Sequence[int], width: int) -> Self:
-        """Heads drawn at random for shifts of up to `reach` along each axis: sides of the keys may be one more."""
+        """Heads drawn at random for shifts of up to `reach` along each axis, so for sides of up to `reach + 1`."""
         tables = tuple(torch.randn(2 * r + 1, width) * width**-0.5 for r in reach)
         return cls(tables, torch.randn(heads, len(tables), width))
 
@@ -66,10 +66,10 @@ class LearnedSoftmax(Positions):
         return self.dimensions * self.bias.shape[2]
 
     def on(self, grid: AttentionGrid) -> Self:
-        """These heads, whose tables hold every shift of the grid.
+        """These heads, after a check that their tables hold every shift of the grid.
 
         Raises:
-            GeometryError: the grid has a larger one (C2A121).
+            GeometryError: the grid has a shift beyond the tables (C2A121).
         """
         for axis, reach in enumerate(self.reach):
             largest = grid.longest_shift(axis)
@@ -77,12 +77,12 @@ class LearnedSoftmax(Positions):
                 raise GeometryError(
                     "C2A121",
                     f"axis {axis} has a shift of {largest}; positions are learned up to {reach}",
-                    "Pass a smaller image, or make the encoding of larger sides.",
+                    "Pass a smaller image, or make an encoding for larger sides.",
                 )
         return self
 
     def axis_scores(self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: slice = slice(None)) -> Tensor:
-        """The part of `axis` in the scores, each shift scored once."""
+        """What `axis` adds to the scores; every shift is scored once."""
         bias = self.bias[heads, axis]
         shifts = (displacement + self.tables[axis].shape[0] // 2).flatten()
         # 2 side - 1 inner products per axis, instead of one per pair of a query and a key.
@@ -90,18 +90,19 @@ class LearnedSoftmax(Positions):
         return shift_scores.index_select(1, shifts).unflatten(1, displacement.shape)
 
     def directed_parts(self, toward: Tensor, grid: AttentionGrid, queries: Tensor | None = None) -> list[Tensor]:
-        """The part of each axis in `toward . r_delta`, (..., queries, keys of that axis); by default of all queries.
+        """The part of each axis in `toward . r_delta`, (..., queries, keys of that axis).
 
         Args:
             toward: (..., queries, axes * width).
+            queries: row-major numbers; by default all queries.
         """
         self.on(grid)
         parts = []
         for axis, index in enumerate(grid.coordinates(grid.every_query() if queries is None else queries)):
             width, shifts = self.tables[axis].shape[1], grid.displacement(axis, index) + self.tables[axis].shape[0] // 2
             shift_scores = toward[..., axis * width : (axis + 1) * width] @ self.tables[axis].to(toward).mT
-            # Each query scores every shift of the table once, and a key gathers the score of its shift. That is one
-            # inner product per shift, not per key.
+            # A query needs one inner product per shift of the table, not one per key: a key gathers the score of its
+            # shift.
             parts.append(shift_scores.gather(-1, shifts.expand(*shift_scores.shape[:-1], -1)))
         return parts
 

@@ -1,4 +1,4 @@
-"""Patterns of (query, key) pairs, and the two products over them, without a (queries, keys) matrix."""
+"""Patterns of (query, key) pairs, and two products that are computed at these pairs only."""
 
 import warnings
 from dataclasses import dataclass
@@ -30,10 +30,10 @@ class Pattern:
 
     @staticmethod
     def sorted(queries: Tensor, keys: Tensor, shape: tuple[int, int]) -> "tuple[Pattern, Tensor]":
-        """The pattern of pairs in any order, and the order (pairs) in which it takes them.
+        """The pattern of these pairs, and the permutation (pairs) that sorts them by query.
 
         Raises:
-            GeometryError: an index has no token, or the numbers of queries and keys differ (C2A122).
+            GeometryError: an index is out of bounds, or the numbers of queries and keys differ (C2A122).
         """
         if queries.shape != keys.shape or queries.ndim != 1:
             raise GeometryError(
@@ -48,7 +48,7 @@ class Pattern:
     @staticmethod
     def in_bounds(queries: Tensor, keys: Tensor, shape: tuple[int, int]) -> "tuple[Pattern, Tensor]":
         """`Pattern.sorted` without a check of the indices."""
-        # int32 where it fits: half the bytes are sorted in about two thirds of the time.
+        # int32 if it is wide enough: sorting half the bytes takes about two thirds of the time.
         narrow = queries.int() if shape[0] <= torch.iinfo(torch.int32).max else queries
         ordered, order = torch.sort(narrow, stable=True)
         starts = torch.searchsorted(ordered, torch.arange(shape[0] + 1, dtype=ordered.dtype, device=ordered.device))
@@ -56,13 +56,13 @@ class Pattern:
 
     @cached_property
     def transposed(self) -> "tuple[Pattern, Tensor]":
-        """The pattern with queries and keys exchanged, and the order in which it takes these pairs."""
+        """The pattern with queries and keys exchanged, and the permutation that sorts these pairs by key."""
         # The gradient of a weighted sum sums over the queries of a key. Cached, since every backward pass needs it.
         return Pattern.in_bounds(self.keys, self.queries, (self.shape[1], self.shape[0]))
 
 
 def require_below(index: Tensor, count: int, name: str) -> None:
-    """Refuses an index without a token. Traced programs are not checked, as their tensors hold no numbers.
+    """Checks that every index is below `count`. Traced programs are not checked, as their tensors hold no numbers.
 
     Raises:
         GeometryError: an index is negative, or not below `count` (C2A122).
@@ -79,19 +79,19 @@ def require_below(index: Tensor, count: int, name: str) -> None:
 
 
 def weighted_sum(pattern: Pattern, weights: Tensor, tokens: Tensor) -> Tensor:
-    """`y_q = sum of weights_e tokens_k over the pairs e = (q, k)`: (queries, channels) of tokens (keys, channels)."""
+    """`y_q = sum of weights_e tokens_k over the pairs e = (q, k)`: (queries, channels) from tokens (keys, channels)."""
     result: Tensor = WeightedSum.apply(weights.to(tokens), tokens, pattern)
     return result
 
 
 def inner_products(pattern: Pattern, asking: Tensor, answering: Tensor) -> Tensor:
-    """`<asking_q, answering_k>` of each pair (q, k): (pairs), of vectors (queries, d) and (keys, d)."""
+    """`<asking_q, answering_k>` of each pair (q, k): (pairs), from vectors (queries, d) and (keys, d)."""
     result: Tensor = InnerProducts.apply(asking, answering, pattern)
     return result
 
 
 class WeightedSum(torch.autograd.Function):
-    """Sparse times dense; its gradients are an inner product and a weighted sum, so they have gradients in turn."""
+    """A sparse matrix times a dense one. The gradients are such products too, so it is twice differentiable."""
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, tokens: Tensor, pattern: Pattern) -> Tensor:
@@ -100,7 +100,7 @@ class WeightedSum(torch.autograd.Function):
         # With two or more threads, torch 2.13 refuses tokens of length zero, as for an empty batch.
         if not (pattern.keys.numel() and tokens.numel()):
             return tokens.new_zeros(pattern.shape[0], tokens.shape[1])
-        # A bag of embeddings is this sum, rows added up in place; a gather would form (pairs, channels) numbers first.
+        # `embedding_bag` adds up rows in place. A gather and a sum would form a (pairs, channels) tensor first.
         return F.embedding_bag(
             pattern.keys,
             tokens.contiguous(),
@@ -122,7 +122,7 @@ class WeightedSum(torch.autograd.Function):
 
 
 class InnerProducts(torch.autograd.Function):
-    """Dense times dense, at the pairs of a pattern only; its gradients are weighted sums."""
+    """A dense matrix times a dense one, at the pairs of a pattern only. Its gradients are weighted sums."""
 
     @staticmethod
     def forward(ctx: Any, asking: Tensor, answering: Tensor, pattern: Pattern) -> Tensor:

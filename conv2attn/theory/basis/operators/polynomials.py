@@ -1,4 +1,4 @@
-"""Polynomials of one operator, applied by recurrence: no power of it is formed."""
+"""Polynomials of one operator, applied by recurrence, so that no power of the operator is formed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from conv2attn.theory.basis.operator import Operator, apply, as_matrix, combine,
 
 @dataclass(frozen=True)
 class Polynomials(Operator):
-    """Polynomials of the degrees 0 to `order` of an operator L with one term, by a recurrence of the family."""
+    """Polynomials of degrees 0 to `order` of an operator L with one term; a subclass gives their recurrence."""
 
     operator: Operator
     order: int
@@ -32,7 +32,7 @@ class Chebyshev(Polynomials):
 @final
 @dataclass(frozen=True)
 class Powers(Polynomials):
-    """`I, L, L^2, ..., L^order` of an operator L with one term: walks of each length (Li et al. 2018, Eq. 2)."""
+    """`I, L, L^2, ..., L^order` of an operator L with one term, such as a step of a walk (Li et al. 2018, Eq. 2)."""
 
 
 @terms.register

@@ -16,10 +16,10 @@ from conv2attn.theory.basis.operators.softmax import Positions, cut_softmax
 
 @dataclass(frozen=True, eq=False)
 class Centered(Positions):
-    """Heads with a centre and a sharpness each, which tend to shifts as the sharpness grows.
+    """Heads with a centre and a sharpness, which tend to shifts as the sharpness grows.
 
-    If the centre is a key, that key scores highest, and every other key scores less by at least alpha. When alpha is so
-    large that their weights vanish, these heads are the taps of a convolution.
+    If the centre is a key, that key scores highest, and every other key scores less by at least alpha. If alpha is so
+    large that all other weights are 0, the heads are the taps of a convolution.
 
     Args:
         center: in pixels, (heads, axes).
@@ -33,7 +33,10 @@ class Centered(Positions):
 
     @classmethod
     def of(cls, centers: Tensor | Sequence[Sequence[float]], alpha: Tensor | Sequence[float] | float) -> Self:
-        """Heads at these centres, with one sharpness each or one for all; float32 unless a tensor says otherwise."""
+        """Heads at these centres, with one sharpness per head or one for all heads.
+
+        The dtype is that of a tensor of centres; centres given as numbers become float32.
+        """
         center = as_centers(centers)
         return cls(center, torch.as_tensor(alpha, dtype=center.dtype, device=center.device).expand(len(center)))
 
@@ -73,7 +76,7 @@ class Centered(Positions):
 class QuadraticSoftmax(Centered):
     """In head h, query q reads the softmax over all keys k of `-alpha[h] |k - q - center[h]|^2`.
 
-    With `r_delta = (|delta|^2, delta)` and `v = -alpha (1, -2 center)`, that is `v . r_delta` and a constant.
+    With `r_delta = (|delta|^2, delta)` and `v = -alpha (1, -2 center)`, the score is `v . r_delta` plus a constant.
 
     Source: Cordonnier et al. 2020, Eq. (9).
     """
@@ -109,9 +112,10 @@ class QuadraticSoftmax(Centered):
         return toward[..., :1], toward[..., 1:]
 
     def moved_centers(self, toward: Tensor) -> Tensor:
-        """The maximum of `toward . r_delta` plus a head's own score, as a displacement (batch, heads, queries, axes).
+        """Where `toward . r_delta` plus a head's own score is largest, as a displacement (batch, heads, queries, axes).
 
-        `(2 alpha center + b) / 2 (alpha - a)` for `toward = (a, b)`; NaN unless alpha exceeds a: the claim DEFORM.
+        It is `(2 alpha center + b) / (2 (alpha - a))` for `toward = (a, b)`, and NaN unless alpha exceeds a.
+        Source: claim DEFORM of proofs/.
         """
         squares, linear = self.split(toward)
         alpha = self.alpha.to(toward)[:, None, None]
@@ -138,14 +142,15 @@ class QuadraticSoftmax(Centered):
 
 
 def isotropic(operator: Operator) -> QuadraticSoftmax | None:
-    """A family as quadratic heads, whose scores are `-alpha |delta - centre|^2`; None if it is another one."""
+    """The operator itself if it is a family of heads with scores `-alpha |delta - centre|^2`; otherwise None."""
     return operator if isinstance(operator, QuadraticSoftmax) else None
 
 
 @apply.register
 def _(operator: QuadraticSoftmax, image: Tensor, sides: Sides) -> Tensor:
-    # Scores are a sum over the axes, so the softmax is a product of one per axis: matrices of (side, side), not of
-    # (pixels, pixels). In float64, then cast, since `as_matrix` defines the family in float64.
+    # Scores are a sum over the axes, so the softmax is a product of one softmax per axis. These are (side, side)
+    # matrices instead of one (pixels, pixels) matrix. They are made in float64, since `as_matrix` defines the family
+    # there.
     mixed, heads = image.expand(operator.heads, *image.shape), moved_to(operator, "cpu")
     shape = mixed.shape
     for axis, side in enumerate(sides):
@@ -160,6 +165,6 @@ def _(operator: QuadraticSoftmax, image: Tensor, sides: Sides) -> Tensor:
 
 
 def as_centers(centers: Tensor | Sequence[Sequence[float]]) -> Tensor:
-    """Centres as a tensor; numbers are float32."""
-    # Under torch.set_default_device, torch.as_tensor moves a tensor that has a device of its own.
+    """Centres as a tensor; numbers become float32, and a tensor is returned as it is."""
+    # Under torch.set_default_device, torch.as_tensor would move a tensor to that device.
     return centers if isinstance(centers, Tensor) else torch.tensor(centers, dtype=torch.float32)

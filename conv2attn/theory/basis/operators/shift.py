@@ -15,7 +15,7 @@ from conv2attn.theory.basis.padding import Padding
 @final
 @dataclass(frozen=True)
 class Shift(Operator):
-    """In term k, query q reads key q + offsets[k] and nothing else; zero if that is off the grid."""
+    """In term k, query q reads key q + offsets[k] and nothing else; it reads zero if that key is off the grid."""
 
     offsets: tuple[Offset, ...]
 
@@ -62,8 +62,8 @@ def _(operator: Shift, images: Tensor, sides: Sides) -> Tensor:
 
 def shifted(image: Tensor, offset: Offset, sides: Sides) -> Tensor:
     """`image` (..., *sides) read at `query + offset`, zero beyond its borders."""
-    # Reading at query + offset means zeros before the image for a negative offset, cropping for a positive one, and the
-    # reverse after it. Beyond the side nothing is left, and torch refuses a crop longer than the axis: hence the clamp.
+    # A negative offset pads zeros before the image and crops after it; a positive offset does the reverse. An offset
+    # beyond the side leaves no pixel, and torch refuses a crop longer than the axis: hence the clamp.
     reach = tuple(max(-side, min(side, o)) for o, side in zip(offset, sides, strict=True))
     return Padding(tuple(-r for r in reach), reach).pad(image)
 

@@ -21,11 +21,11 @@ PERIOD = 10_000.0
 class SinusoidalSoftmax(Positions):
     """In head h, query q reads the softmax over all keys k of `sum_a bias[h, a] . sinusoids((k - q)_a)`.
 
-    They serve grids of any size; `r_delta` is the concatenation of the sinusoids of the axes.
+    These heads serve grids of any size. `r_delta` is the concatenation of the sinusoids of the axes.
 
     Args:
         bias: `W_hat_key^T v` per head and axis, (heads, axes, width); the width is even.
-    Source: Dai et al. 2019 (Transformer-XL), an axis at a time.
+    Source: Dai et al. 2019 (Transformer-XL), applied to each axis.
     """
 
     name: ClassVar[str] = "sinusoidal"
@@ -36,7 +36,7 @@ class SinusoidalSoftmax(Positions):
 
     @classmethod
     def of(cls, heads: int, dimensions: int, width: int) -> Self:
-        """Heads drawn at random, with `width` numbers in the vector of an axis.
+        """Heads drawn at random, whose vector for an axis has `width` numbers.
 
         Raises:
             HeadSizeError: the width is odd (C2A105).
@@ -65,7 +65,7 @@ class SinusoidalSoftmax(Positions):
         return self.dimensions * self.bias.shape[2]
 
     def on(self, grid: AttentionGrid) -> LearnedSoftmax:
-        """These heads on a grid, by a table for each axis that holds the vectors of its shifts."""
+        """These heads on one grid, as heads with tables that hold the vectors of all its shifts."""
         # On one grid the shifts are known, so the sinusoids are a table, and `LearnedSoftmax` computes the scores.
         width, tables = self.bias.shape[2], []
         for axis in range(self.bias.shape[1]):

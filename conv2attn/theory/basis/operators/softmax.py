@@ -11,18 +11,18 @@ from torch import Tensor
 from conv2attn.theory.basis.grid import AttentionGrid, Sides, Sites
 from conv2attn.theory.basis.operator import Operator, as_matrix, moved_to, output_sides, terms
 
-MOST_KEYS = 2**24  # a row with more keys than this may hold subnormal weights, which are slow and not wrong
+MOST_KEYS = 2**24  # a row with more keys than this may hold subnormal weights, which are slow but not wrong
 
 
 class Positions(Operator, ABC):
     """A family of softmax operators, one per head, whose scores depend on positions alone.
 
     Its fields are tensors, which may be live parameters. `numbers` reads them once, and every decision about a family
-    is made from those numbers. A family is a file with its scores and a line of `FAMILIES`. The matrix, the product and
-    the laws follow from the scores.
+    is made from those numbers. A new family needs a file with its scores and a line in `FAMILIES`. Its matrix and its
+    product follow from the scores, and the tests of all families then run on it too.
 
-    `name` is the name of the family in `FAMILIES`, in plans of files and on the command line. `shared` are the fields
-    that make r_delta and belong to no single head.
+    `name` is the name of the family in `FAMILIES`, in files and on the command line. `shared` names the fields that
+    make r_delta and belong to no single head.
     """
 
     name: ClassVar[str]
@@ -40,13 +40,13 @@ class Positions(Operator, ABC):
 
     @property
     def sizes(self) -> list[int]:
-        """The whole numbers from which `of_sizes` makes tensors of the same shapes; by default those of `by_head`."""
+        """The integers from which `of_sizes` makes tensors of the same shapes; by default the shape of `by_head`."""
         return [*self.by_head.shape]
 
     @property
     @abstractmethod
     def by_head(self) -> Tensor:
-        """The tensor with an entry for each head and axis, (heads, axes, ...)."""
+        """The field whose first two axes are the heads and the axes of the grid, (heads, axes, ...)."""
 
     @property
     def heads(self) -> int:
@@ -83,9 +83,7 @@ class Positions(Operator, ABC):
         self.has_none("directed_parts")
 
     def split(self, toward: Tensor) -> tuple[Tensor, Tensor]:
-        """The coefficients of squares and those of displacements in vectors multiplied with r_delta, (...,
-        d_position).
-        """
+        """Splits vectors (..., d_position), factors of r_delta, into coefficients of squares and of displacements."""
         self.has_none("split")
 
     def directed_features(self, toward: Tensor, grid: AttentionGrid) -> Tensor:
@@ -96,7 +94,7 @@ class Positions(Operator, ABC):
         self.has_none("directed_features")
 
     def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
-        """`toward . r_delta` for vectors of each query, toward (..., queries, d_position): (..., queries, keys).
+        """`toward . r_delta` for one vector per query, toward (..., queries, d_position): (..., queries, keys).
 
         By default the sum of the parts of the axes. No tensor of (queries, keys, d_position) is formed.
         """
@@ -123,11 +121,11 @@ def _(operator: Positions, sides: Sides) -> Tensor:
 
 
 def cut_softmax(scores: Tensor) -> Tensor:
-    """Softmax over the last axis in which no weight is subnormal: one that could be is exactly 0.
+    """Softmax over the last axis without subnormal weights: a weight that could be subnormal is exactly 0.
 
     Products with subnormal operands are up to 156 times slower on a CPU. A score is dropped if it is below the largest
-    of its row by more than `-log(tiny MOST_KEYS)`, where `tiny` is the smallest normal number of the dtype. A remaining
-    weight is then at least `tiny`. A dropped weight is at most `tiny MOST_KEYS`, which
+    score of its row by more than `-log(tiny MOST_KEYS)`, where `tiny` is the smallest normal number of the dtype. A
+    remaining weight is then at least `tiny`. A dropped weight is at most `tiny MOST_KEYS`, which
     `conv2attn.theory.bounds.soft_mixing_bound` counts.
     """
     # Which scores are dropped is a step function of slope 0. Without `detach` the largest score would get a gradient.
@@ -136,7 +134,7 @@ def cut_softmax(scores: Tensor) -> Tensor:
 
 
 def cut_depth(dtype: torch.dtype) -> float:
-    """A score is dropped if it is below the largest of its row by more than this."""
+    """The distance below the largest score of a row beyond which `cut_softmax` drops a score."""
     return -math.log(torch.finfo(dtype).tiny) - math.log(MOST_KEYS)
 
 

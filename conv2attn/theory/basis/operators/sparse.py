@@ -1,4 +1,4 @@
-"""Token mixings by their entries: all of them in a matrix, or the few of a weighted graph."""
+"""Token mixings given by their entries: a dense matrix, or the weighted edges of a graph."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from conv2attn.theory.basis.operators.pattern import Pattern, weighted_sum
 @final
 @dataclass(frozen=True, eq=False)
 class Dense(Operator):
-    """Any token mixings: `matrix` (terms, queries, keys), from a grid of any shape to one with sides `output`."""
+    """Token mixings given as a `matrix` (terms, queries, keys), from any grid to a grid with sides `output`."""
 
     matrix: Tensor
     output: Sides
@@ -52,7 +52,7 @@ class Sparse(Operator):
     Args:
         pattern: the pairs, the same in every term.
         weights: (terms, pairs).
-        output: sides of the grid of the queries; a graph has one, its number of nodes.
+        output: sides of the grid of the queries; for a graph one side, the number of its nodes.
     """
 
     pattern: Pattern
@@ -61,7 +61,7 @@ class Sparse(Operator):
 
     @staticmethod
     def from_edges(edges: Tensor, weights: Tensor, nodes: int) -> "Sparse":
-        """Edges from nodes `edges[0]` to nodes `edges[1]`, with weights (edges) or (terms, edges)."""
+        """Operators in which node `edges[1, e]` reads node `edges[0, e]`, with weights (edges) or (terms, edges)."""
         pattern, order = Pattern.sorted(edges[1], edges[0], (nodes, nodes))
         if weights.shape[-1:] != order.shape:
             raise GeometryError(
@@ -92,7 +92,7 @@ def _(operator: Sparse, sides: Sides) -> Tensor:
     matrix = torch.zeros(terms(operator), *operator.pattern.shape, dtype=torch.float64)
     pattern = moved_to(operator.pattern, "cpu")
     place = (torch.arange(terms(operator))[:, None], pattern.queries, pattern.keys)
-    # Accumulating, since a pattern may name a pair twice: two edges between the same nodes.
+    # Entries accumulate, since a pattern may hold a pair twice: two edges from one node to another.
     return matrix.index_put(place, operator.weights.cpu().double(), accumulate=True)
 
 
