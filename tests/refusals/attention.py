@@ -35,6 +35,7 @@ REFUSALS = {
     UsageError: {
         "C2A004 attention: pass an image, or sides where attention is position-only": [
             lambda: SOFT.attention(),
+            lambda: layer_with(terms="qk").attention(sides=(4, 3)),
             lambda: SOFT.attention(torch.ones(1, 4, 4, 4), sides=(4, 4)),
         ],
         r"C2A120 attention: an image .* is not \(batch, 4, 2 sides\)": [

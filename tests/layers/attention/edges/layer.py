@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from changes import changing
+from layers.attention.cases import CONVOLUTIONS
 from torch import nn
 from whole import whole
 
@@ -12,13 +13,6 @@ from conv2attn.errors import EngineError
 from conv2attn.layers.attention import ENGINES, set_engine
 from conv2attn.layers.theorem import attention_for, read_convolution
 from conv2attn.testing import assert_same_output
-
-CONVOLUTIONS = {
-    "plain": lambda: nn.Conv2d(3, 4, 3, padding=1),
-    "strided": lambda: nn.Conv2d(4, 6, (3, 2), stride=2, padding=(2, 1), dilation=(2, 1), groups=2),
-    "transposed": lambda: nn.ConvTranspose2d(3, 2, 3, stride=2, padding=1, output_padding=1),
-    "circular": lambda: nn.Conv2d(3, 2, 3, padding=1, padding_mode="circular", bias=False),
-}
 
 
 @pytest.fixture(params=CONVOLUTIONS)

@@ -18,13 +18,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 HARD = [name for name, family in FAMILIES.items() if family.sharpens]
 
 
-@given(st.data(), st.integers(0, 3))
-def test_two_position_dimensions_make_any_convolution_at_any_size(data, more):
-    """One layer, images of several sizes: the radix belongs to the grid at run time, not to the layer."""
+@given(st.data(), st.sampled_from(HARD), st.integers(0, 9))
+def test_one_layer_makes_its_convolution_at_every_size(data, kind, more):
+    """Enumerated positions have two numbers, whose radix is that of the grid at run time, not of the layer."""
     conv = data.draw(convolutions())
-    layer = attention_for(read_convolution(conv), encoding="enumerated")
-    assert layer.encoding.d_position == layer.d_key == 2
-    for engine in ("dense", "gather", "conv"):
+    layer = attention_for(read_convolution(conv), encoding=kind)
+    assert layer.encoding.d_position == layer.d_key == (2 if kind == "enumerated" else len(conv.kernel_size) + 1)
+    for engine in ("auto", "dense", "gather", "conv"):
         for extra in (0, more):
             image = data.draw(images_for(conv, extra=extra))
             assert_same_output(set_engine(layer, engine)(image).detach(), convolve(conv, image, image.dtype))

@@ -8,7 +8,7 @@ from suite import convolutions, images_for, smallest_sides
 from torch import nn
 
 from conv2attn import convert
-from conv2attn.layers.framework import from_torch, to_torch
+from conv2attn.layers.framework import to_torch
 from conv2attn.testing import assert_same_output
 from conv2attn.theory.basis import (
     Basis,
@@ -70,29 +70,3 @@ def test_depthwise_separable_pairs_are_one_basis_and_come_back(options):
     assert (back[0].groups, back[0].out_channels, back[1].kernel_size) == (3, 6, (1, 1))
     assert_same_output(evaluate(separable, image).detach(), back(image).detach(), 1e-12)
     assert difference(as_basis(back), separable, (5, 6)) < 1e-11
-
-
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("causal", [False, True])
-def test_the_attention_of_transformer_layers_of_torch_is_one(batch_first, causal):
-    """Encoder and decoder layers with each of their attentions replaced give the same output."""
-    options = {"dim_feedforward": 16, "batch_first": batch_first, "dtype": torch.float64}
-    encoder, decoder = (
-        kind(8, 2, **options).eval() for kind in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
-    )
-    tokens, memory = torch.randn(3, 6, 8, dtype=torch.float64), torch.randn(3, 5, 8, dtype=torch.float64)
-    mask = torch.full((6, 6), -torch.inf, dtype=torch.float64).triu(1) if causal else None
-
-    def attend(attention, asking, read, mask=None):
-        return from_torch(attention)(read.mT, asking.mT, mask).mT
-
-    def given(tokens):
-        return tokens if batch_first else tokens.transpose(0, 1)
-
-    first = encoder.norm1(tokens + attend(encoder.self_attn, tokens, tokens, mask))
-    expected = encoder.norm2(first + encoder.linear2(encoder.linear1(first).relu()))
-    assert_same_output(given(encoder(given(tokens), mask)).detach(), expected.detach(), 1e-12)
-    first = decoder.norm1(tokens + attend(decoder.self_attn, tokens, tokens, mask))
-    second = decoder.norm2(first + attend(decoder.multihead_attn, first, memory))
-    expected = decoder.norm3(second + decoder.linear2(decoder.linear1(second).relu()))
-    assert_same_output(given(decoder(given(tokens), given(memory), mask)).detach(), expected.detach(), 1e-12)
