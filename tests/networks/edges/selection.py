@@ -8,7 +8,7 @@ from whole import assert_equal, image_of, whole
 
 import conv2attn
 from conv2attn import conversion_of, convert
-from conv2attn.errors import AlphaError, Conv2AttnError, HeadSizeError, UsageError
+from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.networks import attention_layers
 from conv2attn.verdicts import Verdict
 
@@ -93,29 +93,6 @@ def test_certify_leaves_lazy_layers_lazy(size):
         assert certificate.verdict is Verdict.UNSUPPORTED
         assert "C2A103" in certificate.to_text()
         assert lazy[0].has_uninitialized_params()
-
-
-def test_other_arguments_than_networks_and_conversions_are_refused():
-    with pytest.raises(UsageError, match="C2A008 this Linear was not made by"):
-        conversion_of(nn.Linear(1, 1))
-    with pytest.raises(UsageError, match="C2A006 model is of class Tensor"):
-        convert(torch.ones(3))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "match"),
-    [
-        ({"alpha": "sharp"}, AlphaError, "C2A130 stem: alpha='sharp'"),
-        ({"d_head": "2"}, UsageError, "C2A001 stem: d_head='2' is not a whole number"),
-        ({"only": 3}, UsageError, "C2A006 3 is not a list of patterns"),
-        ({"d_head": 2}, HeadSizeError, r"C2A105 stem: d_head=2 is less than min\(d_in, d_out\)=3"),
-        ({"encoding": "none"}, UsageError, "C2A002 stem: encoding"),
-        ({"stride_by": "skipping"}, UsageError, "C2A002 stem: stride_by"),
-    ],
-)
-def test_arguments_out_of_range_name_the_layer(arguments, error, match):
-    with pytest.raises(error, match=match):
-        convert(stages(), **arguments)
 
 
 def test_numbers_of_any_library_are_numbers():

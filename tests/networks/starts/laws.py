@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import conv2attn
-from conv2attn.errors import AlphaError, UnsupportedError, UsageError
+from conv2attn.errors import UnsupportedError
 from conv2attn.networks.starts import Parts
 from studies.transformer import TransformerPlan, VisionTransformer
 
@@ -62,9 +62,9 @@ CASES = {
 }
 
 
-def inputs_of(network, arguments):
+def inputs_of(network, arguments, seed=1):
     side = 0 if "example_input" in arguments else network.plan.side
-    return arguments.get("example_input", torch.randn(2, 1, side, side, generator=torch.Generator().manual_seed(1)))
+    return arguments.get("example_input", torch.randn(2, 1, side, side, generator=torch.Generator().manual_seed(seed)))
 
 
 def quadratic_attention(sides, query, offset, alpha):
@@ -72,6 +72,19 @@ def quadratic_attention(sides, query, offset, alpha):
     target = [q + c for q, c in zip(query, offset, strict=True)]
     scores = {k: -alpha * math.dist(k, target) ** 2 for k in itertools.product(*map(range, sides))}
     return 1 / sum(math.exp(score - scores[tuple(target)]) for score in scores.values())
+
+
+def attends_as_much_as_its_row_says(row, attention, sides, alpha, slack=0.0):
+    """Attention (images, tokens, tokens) gives each target on the grid what the formula does, less the row's bound."""
+    grid = {cell: number for number, cell in enumerate(itertools.product(*map(range, sides)))}
+    leading = attention.shape[-1] - len(grid)
+    for query, number in list(grid.items())[:: max(1, len(grid) // 49)]:
+        target = tuple(q + c for q, c in zip(query, row.offset, strict=True))
+        if target in grid:
+            least = quadratic_attention(sides, query, row.offset, alpha) - row.bound - slack
+            if not (attention[:, leading + number, leading + grid[target]] >= least).all():
+                return False
+    return True
 
 
 @pytest.mark.rotated
@@ -82,30 +95,20 @@ def test_each_head_attends_as_much_as_its_row_says(case, kernel_size, alpha):
     if case == "32x32" and kernel_size == 5:
         alpha = 4.0
     start = conv2attn.start_at_convolution(network, kernel_size=kernel_size, alpha=alpha, **arguments)
-    images = arguments.get("example_input")
-    if images is None:
-        drawn = torch.Generator().manual_seed(0)
-        images = torch.randn(2, 1, network.plan.side, network.plan.side, generator=drawn)
-    captured = conv2attn.capture(network, images)
+    captured = conv2attn.capture(network, inputs_of(network, arguments, seed=0))  # those by which peaks were counted
     assert len(start.heads) == sum(maps.shape[1] for maps in captured.values())
-    grid = list(itertools.product(*map(range, sides)))
+    grid = {cell: number for number, cell in enumerate(itertools.product(*map(range, sides)))}
     assert ("attend more to another token" in str(start)) == any(row.peaked < 1 for row in start.heads)
     for row in start.heads[:: max(1, len(start.heads) // 4)]:
         attention = captured[row.layer][:, row.head, -len(grid) :]
         leading = attention.shape[-1] - len(grid)
         targets = [tuple(q + c for q, c in zip(query, row.offset, strict=True)) for query in grid]
         inside = [number for number, target in enumerate(targets) if target in grid]
-        places = torch.tensor([leading + grid.index(targets[number]) for number in inside])
+        places = torch.tensor([leading + grid[targets[number]] for number in inside])
         peaks = (attention[:, inside].argmax(-1) == places).double().mean().item()
         assert row.peaked == pytest.approx(peaks, abs=1e-3)
         assert attention[..., :leading].sum() <= 0.02 * attention.shape[0] * len(grid)
-        for number, query in enumerate(grid):
-            target = tuple(q + c for q, c in zip(query, row.offset, strict=True))
-            if target not in grid or number % 7:
-                continue
-            least = quadratic_attention(sides, query, row.offset, alpha) - row.bound
-            here = attention[:, number, leading + grid.index(target)]
-            assert (here >= least).all()
+        assert attends_as_much_as_its_row_says(row, captured[row.layer][:, row.head], sides, alpha)
         assert row.mass > 2 / len(grid)
 
 
@@ -131,12 +134,7 @@ def test_drawn_content_stays_and_the_bound_is_measured_with_it():
     assert torch.equal(first, plain)  # further layers read waves that the first has scaled by its content
     captured = conv2attn.capture(network, images)
     for row in start.heads:
-        attention = captured[row.layer][:, row.head].double()
-        for number, query in enumerate(itertools.product(range(7), range(7))):
-            target = [q + c for q, c in zip(query, row.offset, strict=True)]
-            if all(0 <= t < 7 for t in target):
-                least = quadratic_attention((7, 7), query, row.offset, 2.0) - row.bound
-                assert (attention[:, number, target[0] * 7 + target[1]] >= least - 1e-6).all()
+        assert attends_as_much_as_its_row_says(row, captured[row.layer][:, row.head].double(), (7, 7), 2.0, 1e-6)
     assert max(h.bound for h in start.heads) > max(h.bound for h in quiet.heads)
 
 
@@ -251,19 +249,6 @@ def test_it_learns_compiled_mixed_and_in_processes(process_group):
     nn.parallel.DistributedDataParallel(network)(images).sum().backward()
 
 
-def test_tokens_behind_the_grid_are_refused():
-    class Behind(Own):
-        def forward(self, patches):
-            tokens = torch.cat([self.embedding(patches), self.class_token.expand(len(patches), 1, -1)], 1) + self.where
-            for block in self.blocks:
-                tokens = block(tokens.transpose(0, 1)).transpose(0, 1)
-            return tokens[:, -1]
-
-    torch.manual_seed(0)
-    with pytest.raises(UnsupportedError, match="1 of its last 54 tokens do not depend on the images"):
-        conv2attn.start_at_convolution(Behind(), example_input=torch.randn(3, 54, 12), parts=PARTS)
-
-
 class TwoHeads(nn.Module):
     """Attention of two heads on tokens first, which says that it has another number, or says nothing."""
 
@@ -281,95 +266,24 @@ class TwoHeads(nn.Module):
         return self.proj(attended.movedim(2, 0).flatten(2)), None
 
 
-def test_the_number_of_heads_is_the_layers_own_and_is_checked():
-    def start(**said):
-        network, arguments = own()
-        for block in network.blocks:
-            block.self_attn = TwoHeads(48, **said)
-        return conv2attn.start_at_convolution(network, **arguments)
-
-    assert len(start(num_heads=2).heads) == len(start(head_dim=24).heads) == 4
-    with pytest.raises(UsageError, match=r"C2A502 .*the number of heads of its 48 queries is unknown\. Give the layer"):
-        start()
-    with pytest.raises(UnsupportedError, match=r"not one of 4 heads of 54 queries \(2 of 55\)"):
-        start(num_heads=4)
+@pytest.mark.parametrize("said", [{"num_heads": 2}, {"head_dim": 24}])
+def test_the_number_of_heads_is_what_the_layer_says(said):
+    network, arguments = own()
+    for block in network.blocks:
+        block.self_attn = TwoHeads(48, **said)
+    assert len(conv2attn.start_at_convolution(network, **arguments).heads) == 4
 
 
-def test_unsupported_models_are_refused_and_unchanged():
+def test_a_network_that_is_refused_is_unchanged_and_starts_once_its_parts_are_named():
     network, arguments = own(written=(0,))
     before = copy.deepcopy(network.state_dict())
-    with pytest.raises(UnsupportedError, match=r"blocks\.1\.self_attn: \d+% of its position channels is not positions"):
+    with pytest.raises(UnsupportedError, match="is not positions"):
         conv2attn.start_at_convolution(network, **arguments)
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
     named = Parts("where", ("embedding", "beside", "blocks.*.linear2", "blocks.*.self_attn.out_proj"), sides=(6, 9))
     conv2attn.start_at_convolution(network, **{**arguments, "parts": named})
-    with pytest.raises(UnsupportedError, match="narrower than 4"):
-        conv2attn.start_at_convolution(vit(width=24, heads=8, layers=1))
-    small, arguments = own(width=4, heads=1)
-    with pytest.raises(UnsupportedError, match="leave none of 4"):
-        conv2attn.start_at_convolution(small, **arguments)
-    with pytest.raises(AlphaError):
-        conv2attn.start_at_convolution(vit(layers=1), alpha=0.0)
-    with pytest.raises(UsageError, match="does not fit a grid of 7x7"):
-        conv2attn.start_at_convolution(vit(layers=1), kernel_size=15)
-    with pytest.raises(UsageError, match="no layer with queries and keys"):
-        conv2attn.start_at_convolution(nn.Linear(3, 3))
-    with pytest.raises(UsageError, match="fits no linear layer"):
-        conv2attn.start_at_convolution(vit(layers=1), parts=Parts(writers=("nothing*",)))
-    with pytest.raises(UsageError, match="is not a parameter or buffer"):
-        conv2attn.start_at_convolution(vit(layers=1), parts=Parts(positions="nowhere"))
-    for arguments, message in (
-        ({"content": "loud"}, "content='loud' is not one of silent, drawn"),
-        ({"values": "deaf"}, "values='deaf' is not"),
-        ({"values": None}, "values=None is not"),
-        ({"kernel_size": "picture"}, "kernel_size='picture' is not"),
-        ({"kernel_size": True}, "kernel_size=True is not"),
-        ({"kernel_size": 2.5}, "kernel_size=2.5 is not a whole number"),
-        ({"kernel_size": (3, 3)}, "is not a whole number or 'image'"),
-        ({"kernel_size": "3"}, "kernel_size='3' is not"),
-        ({"seed": -1}, "seed=-1"),
-        ({"seed": 1.5}, "seed=1.5"),
-        ({"seed": True}, "seed=True"),
-        ({"alpha": 1e3}, "at most 128"),
-        ({"parts": "where"}, "parts is 'where', of class str"),
-        ({"kernel_size": 0}, "at least 1 and at most 13"),
-        ({"parts": Parts(sides=(7,))}, "49 positions, 49 tokens, and 7 tokens"),
-        ({"example_input": (1, -28, 28)}, "has a side below 1"),
-        ({"example_input": torch.zeros(0, 1, 28, 28)}, "or there are none"),
-        ({"alpha": "2"}, "alpha='2' is not"),
-        ({"example_input": torch.randn(1, 3, 28, 28)}, "does not run on images of 1x3x28x28"),
-        ({"example_input": torch.full((1, 1, 28, 28), math.nan)}, "are not finite"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            conv2attn.start_at_convolution(vit(layers=1), **arguments)
-    with torch.inference_mode():
-        inferring = vit(layers=1)
-    repeated = vit(layers=1)
-    repeated.positions = nn.Parameter(repeated.positions[:1].detach().expand(49, 64))
-    for network, message in (
-        ("vit", "network is the name 'vit', not a torch.nn.Module"),
-        (vit(layers=1).bfloat16(), "are bfloat16"),
-        (vit(layers=1).to("meta"), "on meta"),
-        (inferring, "of inference mode"),
-        (repeated, "more than one element"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            conv2attn.start_at_convolution(network)
-    for wrong in ({"positions": 3}, {"writers": "embed"}, {"sides": 7}, {"sides": (2.0,)}, {"sides": ()}):
-        with pytest.raises(UsageError, match="are not names, patterns and positive"):
-            Parts(**wrong)
-    twice = vit(layers=2)
-    twice.layers[1] = twice.layers[0]
-    with pytest.raises(UnsupportedError, match=r"layers\.0\.self_attn runs twice"):
-        conv2attn.start_at_convolution(twice)
+
+
+def test_a_compiled_network_starts():
     compiled = torch.compile(vit(layers=1), backend="eager")
     assert len(conv2attn.start_at_convolution(compiled, example_input=(1, 28, 28)).heads) == 8
-    longer, arguments = own()
-    longer.where = nn.Parameter(torch.cat([longer.where, longer.where]))
-    with pytest.raises(UnsupportedError, match=r"of 55 tokens: those named so are where 110x48.*as its table has rows"):
-        conv2attn.start_at_convolution(longer, **arguments)
-    bare = vit()
-    del bare.positions
-    bare.positions = 0.0
-    with pytest.raises(UnsupportedError, match="no table of absolute positions"):
-        conv2attn.start_at_convolution(bare, example_input=torch.randn(1, 1, 28, 28))
