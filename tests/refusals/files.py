@@ -5,10 +5,11 @@ import os
 from pathlib import Path
 
 import torch
-from files.edges.architectures import SOURCE, Functional
+from files.edges.architectures import SOURCE
 from files.edges.damaged import STATE
 from files.edges.pictures import PIXELS, deep, different, empty, put, text, truncated
 from files.edges.resnets import resnet_state
+from networks.networks import Calls
 from safetensors.torch import save_file
 from torch import nn
 
@@ -44,7 +45,7 @@ class Picky(nn.Conv2d):
 
 def functional():
     """Loads attention in place of functional convolutions as another class."""
-    save(convert(Functional().eval(), example_input=torch.ones(1, 3, 9, 8)), "net.pt")
+    save(convert(Calls().eval(), example_input=torch.ones(1, 3, 9, 8)), "net.pt")
     load("net.pt", model=CONV)
 
 

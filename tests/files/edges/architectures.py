@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from networks.networks import Calls
 from safetensors.torch import save_file
 from torch import nn
+from whole import image_of, whole
 
 import conv2attn
 from conv2attn.errors import CheckpointError
@@ -134,22 +136,10 @@ def test_a_layer_alone_is_loaded_into_its_own_class(tmp_path):
     assert conv.weight.shape == (4, 3, 3, 3)
 
 
-class Functional(nn.Module):
-    """Two geometries of functional convolutions, in the network and in a part of it, beside a layer."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer, self.part = nn.Conv2d(3, 4, 3), nn.ParameterList([torch.randn(4, 4, 3, 3), torch.randn(2, 4, 1, 1)])
-
-    def forward(self, image):
-        image = nn.functional.conv2d(self.layer(image).relu(), self.part[0], padding=1)
-        return nn.functional.conv2d(image, self.part[1], stride=2)
-
-
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
 def test_functional_convolutions_are_saved_with_their_attention(tmp_path, suffix):
     torch.manual_seed(0)
-    original, image = Functional().eval(), torch.randn(2, 3, 9, 8)
+    original, image = whole(Calls()).eval(), image_of(2, 3, 9, 8)
     network = conv2attn.convert(original, example_input=image)
     save(network, tmp_path / f"net{suffix}")
     again = load(tmp_path / f"net{suffix}", model=original)
