@@ -1,6 +1,7 @@
 """Oracles: torch's convolution in float64, loops over Python numbers, and derived tolerances."""
 
 import copy
+import itertools
 import math
 
 import torch
@@ -36,6 +37,29 @@ def rounding_allowed(conv, image, casts=2):
         bound = convolution_bound(terms, name, casts=casts)
         total += bound.factor * sizes + bound.absolute
     return total
+
+
+def deformed(image, offset, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), mask=None):
+    """Eqs. (2) to (4) of Dai et al. 2017: linear sampling at moved taps, zero beyond the image; one offset group."""
+    sides, axes, total = image.shape[2:], range(image.ndim - 2), 0
+    outputs = torch.meshgrid(*(torch.arange(side) for side in offset.shape[2:]), indexing="ij")
+    for number, tap in enumerate(itertools.product(*map(range, weight.shape[2:]))):
+        moves = offset[:, len(sides) * number :].unbind(1)
+        at = [outputs[a] * stride[a] - padding[a] + dilation[a] * tap[a] + moves[a] for a in axes]
+        read = 0
+        for corner in itertools.product((0, 1), repeat=len(sides)):
+            place = [x.floor() + step for x, step in zip(at, corner, strict=True)]
+            share, pixel = 1, 0
+            for x, p, side in zip(at, place, sides, strict=True):
+                share = share * (1 - (x - p).abs()) * ((p >= 0) & (p < side))
+                pixel = pixel * side + p.clamp(0, side - 1).long()
+            pixels = image.flatten(2).gather(2, pixel.flatten(1)[:, None].expand(-1, image.shape[1], -1))
+            read = read + pixels.unflatten(2, pixel.shape[1:]) * share[:, None]
+        read = read if mask is None else read * mask[:, number, None]
+        groups = image.shape[1] // weight.shape[1]
+        taps = weight[(..., *tap)].unflatten(0, (groups, -1))
+        total = total + torch.einsum("goc,bgc...->bgo...", taps, read.unflatten(1, (groups, -1))).flatten(1, 2)
+    return total if bias is None else total + bias.view(-1, *[1] * len(sides))
 
 
 def soft_allowed(layer, image, extra=0.0):

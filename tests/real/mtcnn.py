@@ -10,64 +10,56 @@ from packaged import load_packaged, resized
 from torch import Tensor, nn
 
 
-def _max_pool(side: int) -> nn.MaxPool2d:
-    return nn.MaxPool2d(side, stride=2, ceil_mode=True)
+class Parts(nn.ModuleDict):
+    """Layers in a row, then some beside each other: probabilities of a face, offsets of its box, landmarks."""
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        ends = []
+        for name, part in self.items():
+            if isinstance(part, nn.Linear) and image.ndim == 4:
+                image = image.permute(0, 3, 2, 1).flatten(1)
+            if "_" in name:
+                ends.append(part(image))
+            else:
+                image = part(image)
+        faces, box, *landmarks = ends
+        return box, faces.softmax(1)[:, 1], *landmarks
 
 
-class PNet(nn.Module):
+def convolution(number: int, d_in: int, d_out: int, side: int, pool: int | None = None) -> dict[str, nn.Module]:
+    """A convolution, its activation, and a pool."""
+    parts = {f"conv{number}": nn.Conv2d(d_in, d_out, side), f"prelu{number}": nn.PReLU(d_out)}
+    return parts | ({f"pool{number}": nn.MaxPool2d(pool, stride=2, ceil_mode=True)} if pool else {})
+
+
+def dense(number: int, d_in: int, d_out: int, *ends: int) -> dict[str, nn.Module]:
+    """A linear layer, its activation, and the linear layers behind it."""
+    parts = {f"dense{number}": nn.Linear(d_in, d_out), f"prelu{number}": nn.PReLU(d_out)}
+    return parts | {f"dense{number + 1}_{at}": nn.Linear(d_out, width) for at, width in enumerate(ends, 1)}
+
+
+class PNet(Parts):
     """Fully convolutional: (box offsets, probability of a face) for each 12x12 window, 2 pixels apart."""
 
     def __init__(self):
-        super().__init__()
-        self.conv1, self.prelu1, self.pool1 = nn.Conv2d(3, 10, 3), nn.PReLU(10), _max_pool(2)
-        self.conv2, self.prelu2 = nn.Conv2d(10, 16, 3), nn.PReLU(16)
-        self.conv3, self.prelu3 = nn.Conv2d(16, 32, 3), nn.PReLU(32)
-        self.conv4_1, self.conv4_2 = nn.Conv2d(32, 2, 1), nn.Conv2d(32, 4, 1)
-
-    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        x = self.pool1(self.prelu1(self.conv1(image)))
-        x = self.prelu3(self.conv3(self.prelu2(self.conv2(x))))
-        return self.conv4_2(x), self.conv4_1(x).softmax(1)[:, 1]
+        ends = {"conv4_1": nn.Conv2d(32, 2, 1), "conv4_2": nn.Conv2d(32, 4, 1)}
+        super().__init__(convolution(1, 3, 10, 3, 2) | convolution(2, 10, 16, 3) | convolution(3, 16, 32, 3) | ends)
 
 
-class RNet(nn.Module):
+class RNet(Parts):
     """(Box offsets, probability of a face) of a 24x24 window."""
 
     def __init__(self):
-        super().__init__()
-        self.conv1, self.prelu1, self.pool1 = nn.Conv2d(3, 28, 3), nn.PReLU(28), _max_pool(3)
-        self.conv2, self.prelu2, self.pool2 = nn.Conv2d(28, 48, 3), nn.PReLU(48), _max_pool(3)
-        self.conv3, self.prelu3 = nn.Conv2d(48, 64, 2), nn.PReLU(64)
-        self.dense4, self.prelu4 = nn.Linear(576, 128), nn.PReLU(128)
-        self.dense5_1, self.dense5_2 = nn.Linear(128, 2), nn.Linear(128, 4)
-
-    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        x = self.pool1(self.prelu1(self.conv1(image)))
-        x = self.pool2(self.prelu2(self.conv2(x)))
-        x = self.prelu3(self.conv3(x)).permute(0, 3, 2, 1).flatten(1)
-        x = self.prelu4(self.dense4(x))
-        return self.dense5_2(x), self.dense5_1(x).softmax(1)[:, 1]
+        maps = convolution(1, 3, 28, 3, 3) | convolution(2, 28, 48, 3, 3) | convolution(3, 48, 64, 2)
+        super().__init__(maps | dense(4, 576, 128, 2, 4))
 
 
-class ONet(nn.Module):
+class ONet(Parts):
     """(Box offsets, probability of a face, five landmarks) of a 48x48 window."""
 
     def __init__(self):
-        super().__init__()
-        self.conv1, self.prelu1, self.pool1 = nn.Conv2d(3, 32, 3), nn.PReLU(32), _max_pool(3)
-        self.conv2, self.prelu2, self.pool2 = nn.Conv2d(32, 64, 3), nn.PReLU(64), _max_pool(3)
-        self.conv3, self.prelu3, self.pool3 = nn.Conv2d(64, 64, 3), nn.PReLU(64), _max_pool(2)
-        self.conv4, self.prelu4 = nn.Conv2d(64, 128, 2), nn.PReLU(128)
-        self.dense5, self.prelu5 = nn.Linear(1152, 256), nn.PReLU(256)
-        self.dense6_1, self.dense6_2, self.dense6_3 = nn.Linear(256, 2), nn.Linear(256, 4), nn.Linear(256, 10)
-
-    def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x = self.pool1(self.prelu1(self.conv1(image)))
-        x = self.pool2(self.prelu2(self.conv2(x)))
-        x = self.pool3(self.prelu3(self.conv3(x)))
-        x = self.prelu4(self.conv4(x)).permute(0, 3, 2, 1).flatten(1)
-        x = self.prelu5(self.dense5(x))
-        return self.dense6_2(x), self.dense6_1(x).softmax(1)[:, 1], self.dense6_3(x)
+        maps = convolution(1, 3, 32, 3, 3) | convolution(2, 32, 64, 3, 3) | convolution(3, 64, 64, 3, 2)
+        super().__init__(maps | convolution(4, 64, 128, 2) | dense(5, 1152, 256, 2, 4, 10))
 
 
 @dataclass(frozen=True)

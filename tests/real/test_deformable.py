@@ -1,10 +1,9 @@
 """torchvision's DeformConv2d beside the 1x1 convolution of its offsets: one attention layer, at whole pixels alone."""
 
-import itertools
-
 import pytest
 import torch
 import torchvision
+from oracles import deformed
 from torch import nn
 from torchvision.ops import DeformConv2d, deform_conv
 from whole import whole
@@ -13,32 +12,6 @@ from conv2attn import certify, conversion_of, convert
 from conv2attn.errors import UnsupportedError
 from conv2attn.layers.theorem import deformable_as_attention
 from conv2attn.verdicts import Verdict
-
-
-def deformed(image, offset, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), mask=None):
-    """Eqs. (2) to (4) of Dai et al. 2017: bilinear sampling at moved taps, zero beyond the image; one offset group."""
-    sides, rows, total = image.shape[2:], [torch.arange(n) for n in offset.shape[2:]], 0
-    for number, tap in enumerate(itertools.product(*map(range, weight.shape[2:]))):
-        at = [
-            (rows[a] * stride[a] - padding[a] + dilation[a] * tap[a])[(..., *[None] * (1 - a))]
-            + offset[:, 2 * number + a]
-            for a in (0, 1)
-        ]
-        read = 0
-        for corner in itertools.product((0, 1), repeat=2):
-            place = [x.floor() + step for x, step in zip(at, corner, strict=True)]
-            share = [1 - (x - p).abs() for x, p in zip(at, place, strict=True)]
-            seen = [(p >= 0) & (p < side) for p, side in zip(place, sides, strict=True)]
-            row, column = (p.clamp(0, side - 1).long() for p, side in zip(place, sides, strict=True))
-            pixels = image.flatten(2).gather(
-                2, (row * sides[1] + column).flatten(1)[:, None].expand(-1, image.shape[1], -1)
-            )
-            read = read + pixels.unflatten(2, row.shape[1:]) * (share[0] * share[1] * seen[0] * seen[1])[:, None]
-        read = read if mask is None else read * mask[:, number, None]
-        groups = image.shape[1] // weight.shape[1]
-        taps = weight[:, :, tap[0], tap[1]].unflatten(0, (groups, -1))
-        total = total + torch.einsum("goc,bgcij->bgoij", taps, read.unflatten(1, (groups, -1))).flatten(1, 2)
-    return total if bias is None else total + bias[:, None, None]
 
 
 @pytest.fixture(autouse=True)

@@ -10,23 +10,13 @@ import conv2attn
 from conv2attn import plots
 from conv2attn.lab.explore import explore
 from conv2attn.networks.run_header import run_header
-
-
-class Attends(nn.Module):
-    """Patches and torch's attention."""
-
-    def __init__(self):
-        super().__init__()
-        self.patch, self.attn = nn.Conv2d(3, 8, 4, 4), nn.MultiheadAttention(8, 2, batch_first=True)
-
-    def forward(self, image):
-        tokens = self.patch(image).flatten(2).mT
-        return self.attn(tokens, tokens, tokens)[0]
+from studies.transformer import TransformerPlan, VisionTransformer
 
 
 def seeded(dtype=torch.float32):
     torch.manual_seed(0)
-    return Attends().to(dtype).eval(), torch.randn(2, 3, 8, 8).to(dtype)
+    network = VisionTransformer(TransformerPlan(side=8, channels=3, width=8, heads=2, layers=1))
+    return network.to(dtype).eval(), torch.randn(2, 3, 8, 8).to(dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -1,11 +1,10 @@
-"""Moving centres: nearest sampling at whole offsets equals a deformable convolution written as loops over pixels."""
-
-import itertools
+"""Moving centres: nearest sampling at whole offsets equals a deformable convolution written by its equations."""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles import deformed
 from torch import nn
 
 from conv2attn.layers.theorem import deformable_as_attention
@@ -14,33 +13,10 @@ from conv2attn.theory.bounds import leaked_mass
 
 @torch.no_grad()
 def deformable(mover, conv, image):
-    """Eq. (2) of Dai et al. 2017 for whole offsets: loops over outputs, taps and axes, zero beyond the image."""
-    moves, (sides, kernel) = mover(image), (image.shape[2:], conv.kernel_size)
-    taps = list(itertools.product(*map(range, kernel)))
-    padded = conv(image)
-    result = (
-        torch.zeros_like(padded)
-        if conv.bias is None
-        else conv.bias.detach().reshape(1, -1, *[1] * len(sides)).expand_as(padded).clone()
-    )
-    for place in itertools.product(*map(range, padded.shape[2:])):
-        for number, tap in enumerate(taps):
-            pixel = [
-                o * s - p + d * t + round(float(moves[(0, number * len(sides) + axis, *place)]))
-                for axis, (o, s, p, d, t) in enumerate(
-                    zip(place, conv.stride, conv.padding, conv.dilation, tap, strict=True)
-                )
-            ]
-            if all(0 <= x < side for x, side in zip(pixel, sides, strict=True)):
-                read = image[(0, slice(None), *pixel)]
-                inner = conv.in_channels // conv.groups
-                for group in range(conv.groups):
-                    rows = slice(
-                        group * conv.out_channels // conv.groups, (group + 1) * conv.out_channels // conv.groups
-                    )
-                    weight = conv.weight[(rows, slice(None), *tap)]
-                    result[(0, rows, *place)] += weight @ read[group * inner : (group + 1) * inner]
-    return result
+    """The convolution with its taps moved by what the first one gives."""
+    geometry = {"stride": conv.stride, "padding": conv.padding, "dilation": conv.dilation}
+    result = deformed(image, mover(image), conv.weight, conv.bias, **geometry)
+    return result[(..., *map(slice, conv(image).shape[2:]))]
 
 
 @st.composite
