@@ -1,6 +1,7 @@
-"""Attention as arrays: shapes, sums and grids are checked, leading tokens put last, one-hot rows recognised.
+"""Reads attention from arrays: checks shapes, sums and grids, moves leading tokens last, and finds one-hot rows.
 
-An array may be declared exact: fractions, whole weights over their sums, or floats taken as exact rational numbers.
+An array may be declared exact. Its entries are then fractions, integer weights that are divided by the sum of their
+row, or floats that count as rational numbers.
 """
 
 from collections.abc import Callable
@@ -21,12 +22,12 @@ from conv2attn.theory.bounds import gamma
 from conv2attn.theory.bounds.dyadic import over_power_of_two
 
 COPIES = 12
-"""Float64 numbers in memory for each entry of a chunk of attention, with proposals and residuals; measured: 9.8 at
-most.
+"""Float64 numbers in memory per entry of a chunk of attention, with candidate mixings and their residuals. The largest
+number that was measured is 9.8.
 """
 MEMORY_LIMIT = 512 * 2**20
 CHUNK = 2**16
-"""The largest chunk of one head, in entries: larger chunks are not faster."""
+"""The largest chunk of one head, in entries. Larger chunks are not faster."""
 
 
 NOTES = {
@@ -49,11 +50,11 @@ def read_array(
 ) -> AttentionRows:
     """Checks the rows of an array or tensor (images, heads, queries, keys), whose first axes may be absent.
 
-    Fractions are the operator itself, and so is every array that is declared `exact`: nothing is rounded then.
+    Fractions, and arrays that are declared `exact`, are taken without any uncertainty.
 
     Raises:
-        UsageError: it is not attention, or declared exact and its rows do not sum to exactly 1 (C2A502); the number of
-            its tokens is not that of the grid (C2A503).
+        UsageError: the array is not attention, or is declared exact and has rows that do not sum to exactly 1 (C2A502);
+            the number of its tokens is not that of the grid (C2A503).
     """
     numbers = as_array(name, attention)
     kind = "i" if numbers.dtype.kind in "biu" else numbers.dtype.kind
@@ -67,16 +68,16 @@ def read_array(
     if exact:
         check_exact(name, stack, kind)
         notes, floats = [NOTES[kind]], stack.astype(np.float64)
-        # Whole weights become shares of their row. The floats here only start a search; decisions read the fractions.
+        # Integer weights become shares of their row. These floats only start a search; decisions read the fractions.
         floats = floats / floats.sum(-1, keepdims=True) if kind == "i" else floats
     else:
         dtype, floats = str(attention.dtype).removeprefix("torch."), stack
-        # Attention that was saved in float64 may have been computed in float16, whose rounding is what counts.
-        came_in = dtype_of(stack, dtype)
-        roundoff = ROUNDOFF[came_in]
+        # Attention that was saved in float64 may have been computed in float16, and then has the rounding of float16.
+        computed_in = dtype_of(stack, dtype)
+        roundoff = ROUNDOFF[computed_in]
         check_rows(name, stack, roundoff)
-        narrower = came_in != dtype and dtype in ROUNDOFF
-        notes = [f"its numbers are {came_in}, and have the uncertainty of that dtype"] if narrower else []
+        narrower = computed_in != dtype and dtype in ROUNDOFF
+        notes = [f"its numbers are {computed_in}, and have the uncertainty of that dtype"] if narrower else []
     on = (
         grid
         if isinstance(grid, AttentionGrid)
@@ -84,11 +85,11 @@ def read_array(
     )
     notes += [*leading_note(extra_tokens), *([] if exact or on is grid else noted(on, grid is None))]
     images, heads, _, keys = stack.shape
-    # Leading tokens attend too, but no convolution has an output there: only the rows of pixels are equations.
+    # Leading tokens attend too, but a convolution has no output there. So only the rows of pixels are equations.
     pixel_rows = stack[:, :, extra_tokens:]
     blocks = (block for image in pixel_rows for block in image)
-    # One head at a time, since the booleans of a whole stack may be as large as a copy of it. A row of whole weights
-    # with a single one, such as (0, 3, 0), is one-hot after its division.
+    # One head at a time, since a mask of the whole stack would take much memory. A row of integer weights with a single
+    # non-zero, such as (0, 3, 0), is one-hot after the division by its sum.
     one_hot = all(
         bool((block != 0).sum(1).max() == 1) and (exact or bool((block.max(1) == 1).all())) for block in blocks
     )
@@ -125,7 +126,7 @@ def fractions_of(stack: NDArray[Any], leading: int) -> Callable[[int, int], list
 
 
 def reader(stack: NDArray[Any], leading: int = 0) -> Callable[[int, Whole], Array]:
-    """Reads rows of an array (images, heads, queries, keys) in float64, without leading queries, leading keys last."""
+    """Reads rows of an array (images, heads, queries, keys) in float64: no leading queries, and leading keys last."""
 
     def read(image: int, queries: Whole) -> Array:
         first = int(queries[0]) + leading
@@ -134,7 +135,7 @@ def reader(stack: NDArray[Any], leading: int = 0) -> Callable[[int, Whole], Arra
         consecutive = len(queries) == queries[-1] - queries[0] + 1
         rows = stack[image, :, first : first + len(queries)] if consecutive else stack[image][:, queries + leading]
         block = np.ascontiguousarray(rows, dtype=np.float64)
-        # Pixels come first, so that the places of targets are those of the grid, with or without a class token.
+        # Pixels come first, so the keys of targets have the same numbers with and without a class token.
         return np.roll(block, -leading, -1) if leading else block
 
     return read
@@ -146,10 +147,10 @@ def varies(stack: NDArray[Any]) -> bool:
 
 
 def stacked(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """The array as (images, heads, queries, keys); two axes are one head.
+    """The array as (images, heads, queries, keys). An array of two axes is one head.
 
     Raises:
-        UsageError: it is not heads of rows (C2A502).
+        UsageError: the array has another number of axes, or is empty (C2A502).
     """
     if array.ndim not in (2, 3, 4):
         raise UsageError(
@@ -166,19 +167,19 @@ def stacked(name: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def rows_at_once(heads: int, keys: int, memory_limit: int) -> int:
-    """Number of queries of a chunk: all working copies of it take at most a quarter of the memory limit."""
+    """Number of queries of a chunk, such that all working copies of it take at most a quarter of the memory limit."""
     return max(1, min(CHUNK // keys, memory_limit // (4 * 8 * COPIES * heads * keys)))
 
 
 def dtype_of(stack: NDArray[Any], dtype: str) -> str:
     """The dtype that the attention was computed in, which may be narrower than the array's.
 
-    It is the widest one whose rounding explains the sums of the rows, and of which every entry is a number.
+    It is the widest dtype whose rounding explains the sums of the rows, and which represents every entry exactly.
     """
     wide = dtype if dtype in ROUNDOFF else "float64"
     away = float(np.abs(stack.sum(-1, dtype=np.float64) - 1).max())
-    # Formats are tried from the widest down. The first that explains the sums and holds every entry has at least the
-    # rounding that took place; narrower formats would allow more.
+    # Formats are tried from the widest down. The first that explains the sums and holds every entry allows for the
+    # rounding that took place; narrower formats would allow for more.
     for format_name, roundoff in ROUNDOFF.items():
         if roundoff < ROUNDOFF[wide] or not away <= row_error(stack.shape[3], roundoff):
             continue
@@ -190,13 +191,13 @@ def dtype_of(stack: NDArray[Any], dtype: str) -> str:
 
 
 def row_error(keys: int, roundoff: float) -> float:
-    """Bound on how far rounding of the softmax and of the sum takes the sum of a row from 1; at most 1/2."""
-    # gamma_n = n u / (1 - n u) (Higham 2002, Lemma 3.1) is 1/2 at n u = 1/3 and bounds nothing as n u reaches 1.
+    """Bound on the distance of the sum of a row from 1, by rounding in the softmax and in the sum; at most 1/2."""
+    # gamma_n = n u / (1 - n u) (Higham 2002, Lemma 3.1) is 1/2 at n u = 1/3, and is not defined from n u = 1 on.
     return gamma(keys + ULPS, roundoff) if (keys + ULPS) * roundoff < 1 / 3 else 0.5
 
 
 def check_rows(name: str, stack: NDArray[Any], roundoff: float) -> None:
-    """Refuses arrays that are not attention; a row may miss a sum of 1 by the rounding of its softmax and of its sum.
+    """Refuses arrays that are not attention. The sum of a row may differ from 1 by rounding.
 
     Raises:
         UsageError: NaN, negative entries, rows that do not sum to 1, or columns that do instead (C2A502).
@@ -279,7 +280,7 @@ def check_exact(name: str, stack: NDArray[Any], kind: str) -> None:
             )
         if kind == "i":
             continue
-        # The sum of floats rounds, and may be 1 where the numbers do not sum to 1. That of integers does not.
+        # A sum of floats is rounded, and may be 1 although the numbers do not sum to 1. A sum of integers is exact.
         one, numbers = over_power_of_two(rows.astype(np.float64)) if kind == "f" else (1, rows.tolist())
         for query, row in enumerate(numbers):
             if sum(row) != one:
@@ -292,10 +293,10 @@ def check_exact(name: str, stack: NDArray[Any], kind: str) -> None:
 
 
 def as_array(name: str, array: Any) -> NDArray[Any]:
-    """An array as it is, or a tensor of any device and layout as an array; bfloat16 as float32.
+    """Converts a tensor of any device and layout to an array, bfloat16 to float32; an array is returned unchanged.
 
     Raises:
-        UsageError: it is neither, or a tensor on the meta device (C2A502).
+        UsageError: `array` is neither an array nor a tensor, or is a tensor on the meta device (C2A502).
     """
     if not isinstance(array, torch.Tensor):
         if not hasattr(array, "dtype") or not hasattr(array, "shape"):

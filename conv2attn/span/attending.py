@@ -35,8 +35,8 @@ class AskedAttention:
 
     Args:
         model: a network, or attention as arrays, layers, or a list or mapping of these.
-        inputs: as the network is called with them; None for attention by position alone.
-        grid: sides of the tokens as the caller names them.
+        inputs: the inputs of the network's call; None for attention by position alone.
+        grid: sides of the grid of tokens that the caller passed, or None.
         selection: names of the layers that are read.
         position_only: whether a network is read by position alone, on `inputs` if there are any.
     """
@@ -53,7 +53,7 @@ class AskedAttention:
         return "" if self.inputs is None else run_header(self.model, self.inputs)
 
     def reads(self) -> Reads:
-        """The layers that attend: captured on the inputs, read by position alone, or already given as attention.
+        """One record per layer that attends: captured on the inputs, read by position alone, or passed as attention.
 
         Raises:
             UsageError: no layer has such a name (C2A008), or the network does not run on the inputs (C2A009).
@@ -74,14 +74,14 @@ def ask_attention(
     only: Patterns = (),
     position_only: bool = False,
 ) -> AskedAttention:
-    """Checks each argument once. If `inputs` are the size of an image, the network runs on one image of noise.
+    """Checks the arguments. If `inputs` is the size of an image, the network runs on one image of noise.
 
     Raises:
-        UsageError: `inputs` came with an array, or `position_only` with an array, which has no parameters (C2A004);
-            a state dict, or a network on the meta device (C2A006).
+        UsageError: `inputs` or `position_only` was passed with an array (C2A004); `model` is a state dict, or a network
+            on the meta device (C2A006).
     """
-    # A state dict is a mapping of names too. Attention has no vectors, and a state dict nearly always has biases.
-    if isinstance(model, Mapping) and any(getattr(each, "ndim", 2) == 1 for each in model.values()):
+    # A state dict is a mapping from names too. It nearly always has biases, which are vectors; attention has none.
+    if isinstance(model, Mapping) and any(getattr(array, "ndim", 2) == 1 for array in model.values()):
         remedy = "Load weights into their network, conv2attn.load(path, arch=...), and pass that; images are inputs."
         reason = f"{next(iter(model))} and others are not attention (heads, queries, keys)"
         raise UsageError("C2A006", reason, remedy)
@@ -100,8 +100,8 @@ def check_images(attention: Any) -> None:
         UsageError: the numbers of images differ (C2A502).
     """
     layers = attention.values() if isinstance(attention, Mapping) else attention
-    # Four axes are images (or windows), heads, queries, keys. One run gives every layer the same number of images, so a
-    # layer with another number has windows. A standard error over windows is not one over independent images.
+    # The four axes are images (or windows), heads, queries and keys. One run gives every layer the same number of
+    # images, so a layer with another number has windows. Windows of an image are not independent, unlike images.
     several = layers if isinstance(layers, list | tuple | ValuesView) else ()
     counts = sorted({len(each) for each in several if getattr(each, "ndim", 0) == 4})
     if len(counts) > 1:
@@ -113,10 +113,10 @@ def check_images(attention: Any) -> None:
 
 
 def check_attention(attention: Any, inputs: Any, grid: Sequence[int] | int | None, position_only: bool) -> None:
-    """Refuses options that apply to networks alone, for attention that is not a network.
+    """Refuses options that only networks have, if `attention` is not a network.
 
     Raises:
-        UsageError: inputs or `position_only` were passed (C2A004), or another grid than that of its parameters
+        UsageError: `inputs` or `position_only` was passed (C2A004), or `grid` is not the grid of the layer's parameters
             (C2A503).
     """
     kind = f"an object of class {type(attention).__name__}"
@@ -134,9 +134,9 @@ def check_attention(attention: Any, inputs: Any, grid: Sequence[int] | int | Non
 def attention_by_position(
     network: nn.Module, grid: Sequence[int] | int | None, inputs: Any
 ) -> tuple[Mapping[str, LayerAttention], dict[str, Sides]]:
-    """The attention by position alone of each layer of a network, and the sides that reach layers of this project.
+    """The attention by position alone of each layer of a network, and the grids that reach layers of this project.
 
-    Layers of this project whose sides are known come last.
+    Layers of this project whose grid is known come last.
 
     Raises:
         UsageError: the network does not run on the inputs (C2A009), or nothing attends (C2A501).
@@ -147,25 +147,25 @@ def attention_by_position(
     if inputs is None:
         of_run = own_sides_by_plan(network)
     else:
-        # Inputs that the network refuses are a mistake of the caller, even if positions are read from parameters alone,
-        # since the report says that the network ran on them.
+        # The report says that the network ran on the inputs. So inputs that the network refuses are an error, even if
+        # positions are read from parameters alone.
         with running(network, inputs):
             of_run = own_sides(network, inputs)
-    # The caller's grid takes priority over that of the run, which holds for this input only.
+    # The caller's grid takes priority over the grid of the run, which is that of this input only.
     sides = {n: each for n, each in passed.items() if each} or {n: each for n, each in of_run.items() if n in own}
     others = {} if sides and alone else others_by_position(network, as_sides(grid, 2), inputs)
     return {name: each for name, each in others.items() if name not in sides} | {n: own[n] for n in sides}, sides
 
 
 def others_by_position(network: nn.Module, sides: Sides | None, inputs: Any) -> dict[str, LayerAttention]:
-    """Attention by position alone of each layer: from its parameters where these suffice, else from a run.
+    """The attention by position alone of each layer, from its parameters if these suffice, otherwise from a run.
 
     Raises:
         UsageError: no layer is known to attend (C2A501).
     """
     of_parameters = position_attention(network, sides)
     named = [name for name in named_to_attend(network) if name not in of_parameters]
-    # Where every module that is named as attention was read from its parameters, a run would only cost more.
+    # If parameters gave the attention of every module whose name says that it attends, no run is needed.
     if of_parameters and not named:
         return of_parameters
     try:
@@ -180,7 +180,7 @@ def others_by_position(network: nn.Module, sides: Sides | None, inputs: Any) -> 
 
 
 def named_to_attend(network: nn.Module) -> list[str]:
-    """The innermost modules whose class names contain a word of attention."""
+    """The innermost modules whose class names say that they attend."""
     names = [name for name, each in network.named_modules() if ATTENDS.search(type(each).__name__)]
     inside = [name for name in names if not any(each != name and f"{each}.".startswith(f"{name}.") for each in names)]
     return [name or "(root)" for name in inside if name or names == [""]]
@@ -222,9 +222,9 @@ def needs_inputs(network: nn.Module) -> None:
 
 
 def own_sides_by_plan(network: nn.Module) -> dict[str, Sides]:
-    """The sides that reach layers of this project in a run on an image of zeros, of the size of the network's plan.
+    """The grids that reach layers of this project in a run on zeros, of the `input_size` in the network's plan.
 
-    Empty where there is no plan, the image is too large, or the network does not run.
+    Empty if there is no plan, the size is too large, or the network does not run.
     """
     size: Sides | None = getattr(getattr(network, "plan", None), "input_size", None)
     if not attention_layers(network) or size is None or math.prod(size) > MOST_ZEROS:
@@ -239,7 +239,7 @@ def as_reads(attention: Any, sides: Mapping[str, Sides]) -> Reads:
     """Attention as records, from a mapping of names, a sequence of layers, or one layer.
 
     Args:
-        sides: of the tokens that reach each layer, by its name, where these are known.
+        sides: the grid of tokens that reaches a layer, by the layer's name, if it is known.
     """
     if isinstance(attention, Reads):
         return attention

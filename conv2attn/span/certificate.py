@@ -1,7 +1,7 @@
-"""Certificates of a span: verdicts as plain integers for the proved checker, each bound to its claim.
+"""Certificates of `check_span`: its verdicts as plain integers for the proved checker, with the claims they prove.
 
-`proofs/certificates.py` describes the format. A comment in front of each certificate has the claim as JSON, so that
-`recheck` derives limits, offsets, queries and rows anew from the model or array, and compares.
+`proofs/certificates.py` describes the format. A comment before each certificate holds its claim as JSON. From it,
+`recheck` derives limits, offsets, queries and rows anew from the model or array, and compares them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,15 +27,15 @@ from conv2attn.verdicts import Verdict, worst_verdict
 VERSION = 1
 RowNumbers = tuple[int, ...]
 MARK = "#! "
-"""Begins the comment with the claim of a certificate."""
+"""The beginning of the comment that holds the claim of a certificate."""
 StoredOffset = tuple[Annotated[int, msgspec.Meta(gt=-FARTHEST, lt=FARTHEST)], ...]
 
 
 class About(Part, frozen=True):
     """The claim of one certificate: a layer, a condition, and `offset`, one of the `offsets` of the kernel.
 
-    `eps` and `max_phi` are None for the default limits. `keys` are the sides of the grid of keys; `rows` are
-    numbered `image * queries + query`.
+    `eps` and `max_phi` are None for the default limits. `keys` holds the sides of the grid of keys. `rows` holds
+    numbers of the form `image * queries + query`.
     """
 
     layer: str
@@ -54,7 +54,7 @@ class About(Part, frozen=True):
 
     @property
     def limits(self) -> str:
-        """The limits that the caller passed, in words; empty for the default ones."""
+        """The limits that the caller passed, in words; empty for the default limits."""
         options = {"eps": self.eps, "max_phi": self.max_phi}
         return "".join(f", {name}={value:g}" for name, value in options.items() if value is not None)
 
@@ -62,16 +62,16 @@ class About(Part, frozen=True):
 def certificates(
     report: SpanReport, read: Mapping[str, AttentionRows], eps: float | None, max_phi: float | None
 ) -> str:
-    """One certificate for each offset of the deciding condition: its mixing, or the dual that refutes it.
+    """One certificate for each offset of the deciding condition: the mixing of heads that gives it, or a refuting dual.
 
-    A comment names each offset without a certificate: an undecided one, or one that counting alone refutes. Under the
-    condition per-query, an offset that holds has one certificate for each query.
+    An offset that is undecided, or refuted by counting alone, has a comment instead of a certificate. If the condition
+    has several groups of queries, an offset that holds has one certificate for each group.
     """
     parts = []
     for row in report.rows:
         condition, attention = row.deciding, read.get(row.name)
         offsets = tuple(target.offset for target in condition.targets if target.offset is not None)
-        # The format has shifts alone: a combination of them has no offset.
+        # The format describes shifts alone, and a combination of shifts has no offset.
         if attention is None or not offsets or len(offsets) < len(condition.targets):
             parts.append(f"# {row.name}: nothing was checked\n")
             continue
@@ -111,8 +111,8 @@ def certificate_text(
 
     Integers are written and read by FLINT, since Python's own conversion refuses more than 4,300 digits.
     """
-    # The proved checker has integers only. All rows get one common denominator, so no number is rounded; a target has
-    # the number `scale` at its key.
+    # The proved checker reads integers only. A common denominator of all rows, `scale`, makes them integers without
+    # rounding. A target is 1 at its key, hence `scale` there.
     exact = exact_rows(attention, targets, rows)
     scale = lcm(*(exact[row].unit for row in rows))
     bounds = [Fraction(limits.eps), Fraction(limits.per_norm), Fraction(limits.max_phi)]
@@ -138,7 +138,7 @@ def certificate_text(
 
 @final
 class Confirmation(Part, frozen=True):
-    """The result of one certificate, in words, or of an offset for which certificates are missing."""
+    """What was found about one certificate, or about an offset for which certificates are missing."""
 
     layer: str
     condition: str
@@ -149,7 +149,7 @@ class Confirmation(Part, frozen=True):
 
 @final
 class Rechecked(Result, frozen=True):
-    """Holds if every certificate is of this attention and right; undecided if there is none."""
+    """The results for all certificates of a file. It holds if all of them are of this attention and right."""
 
     derived: ClassVar[tuple[str, ...]] = ("exit_code", "verdict")
     certificates: tuple[Confirmation, ...]
@@ -158,7 +158,7 @@ class Rechecked(Result, frozen=True):
     @property
     def verdict(self) -> Verdict:
         """The worst verdict of all certificates; undecided if there is none."""
-        return worst_verdict(each.verdict for each in self.certificates)
+        return worst_verdict(confirmation.verdict for confirmation in self.certificates)
 
     @property
     def exit_code(self) -> Literal[0, 1, 3]:
@@ -179,10 +179,10 @@ def _(rechecked: Rechecked, verbose: bool = False) -> Document:
 
 
 def parts_of(text: str) -> list[tuple[About, list[int]]]:
-    """The certificates of a file: the claim and the integers of each.
+    """The claim and the integers of every certificate in the text of a file.
 
     Raises:
-        CheckpointError: it is not a file of certificates with their claims (C2A303).
+        CheckpointError: the text is not that of certificates with their claims (C2A303).
     """
     parts: list[tuple[About, list[int]]] = []
     try:
@@ -204,14 +204,14 @@ def parts_of(text: str) -> list[tuple[About, list[int]]]:
 
 
 def recheck_span(text: str, read: Mapping[str, AttentionRows]) -> Rechecked:
-    """Checks each certificate of a file against the attention that it names; everything but its numbers is derived
-    anew.
+    """Checks the certificates in the text of a file against the attention that they name.
 
-    Limits follow from the attention and from the claim's eps and norm, rows of targets from its offsets. A certificate
-    that holds must list every query of its group. The Python twin of the proved checker then judges the numbers.
+    Only the coefficients or the dual are taken from a certificate. Limits are derived anew from the attention and from
+    the claim's `eps` and `max_phi`, and the rows of targets from its offsets. A certificate that holds must list every
+    query of its group. The numbers are then judged by `proofs/certificates.py`, which agrees with the proved checker.
 
     Raises:
-        CheckpointError: it is not a file of such certificates (C2A303).
+        CheckpointError: the text is not that of such certificates (C2A303).
     """
     from conv2attn import proofs
 
@@ -238,7 +238,7 @@ def recheck_span(text: str, read: Mapping[str, AttentionRows]) -> Rechecked:
         confirmations.append(Confirmation(*about.subject, f"{claim}, confirmed{about.limits}", Verdict.HOLDS))
         if not numbers[1]:
             confirmed_groups.setdefault(replace(about, rows=()), (groups, set()))[1].add(tuple(sorted(about.rows)))
-    # One certificate shows one group. A claim about all queries holds if those of every group are there.
+    # One certificate proves one group of queries. The claim about all queries needs the certificates of all groups.
     for about, (groups, confirmed) in confirmed_groups.items():
         if not groups <= confirmed:
             missing = f"missing: {counted(len(groups - confirmed), 'group')} of queries{about.limits}"
@@ -247,12 +247,14 @@ def recheck_span(text: str, read: Mapping[str, AttentionRows]) -> Rechecked:
 
 
 def compared(about: About, numbers: Sequence[int], attention: AttentionRows) -> tuple[str | None, str, set[RowNumbers]]:
-    """The reason why a certificate is not of this attention, or None; the derived certificate; the groups of rows.
+    """Writes a certificate again from the attention, and compares it with the `numbers` of the file.
 
-    The groups are those of its condition.
+    Returns:
+        The reason why the certificate is not of this attention, or None; the certificate as written again; and the
+        groups of rows of its condition.
     """
-    # The certificate is written again from the attention; only its numbers of Phi or y are taken over. If the two
-    # differ anywhere, a limit, a row of a target or an entry of attention in the file is not what it claims.
+    # Only the numbers of Phi or of the dual y are taken from the file. If any other number differs, a limit, a row of a
+    # target or an entry of attention in the file is not what the claim says.
     rows, total = about.rows, attention.images * attention.grid.shape[0]
     if {len(each) for each in (about.offset, *about.offsets)} != {len(attention.grid.keys)}:
         return f"its offset has {len(about.offset)} axes", "", set()
@@ -279,11 +281,10 @@ def compared(about: About, numbers: Sequence[int], attention: AttentionRows) -> 
         plain = certificate_text(attention, targets, 0, rows, limits, weights=[Fraction(x, unit) for x in numerators])
     derived = [int(fmpz(word)) for word in plain.split()]
     if not kind:
-        # Weights are compared as they were written: reducing their fractions would give other integers.
+        # Weights are compared as they stand in the file, since reduced fractions would be other integers.
         derived[10 : 11 + heads] = numbers[10 : 11 + heads]
     if derived != list(numbers):
         return "limits, targets or attention differ", plain, groups
-    # Phi must serve a whole group. A dual refutes on any part of one, since the residual of the whole group is at least
-    # as large.
+    # Phi must serve a whole group. A dual on a part of a group refutes the group, whose residual is at least as large.
     misplaced = set(rows) not in map(set, groups) if not kind else not any(set(rows) <= set(group) for group in groups)
     return ("its queries are not those of its condition" if misplaced else None), plain, groups

@@ -1,4 +1,4 @@
-"""check_span: decides conditions of Lemma 3 for a layer, an array, a network, or a mapping of them."""
+"""`check_span` decides conditions of Lemma 3 for a layer, an array, a network, or a mapping of these."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
@@ -53,43 +53,50 @@ def check_span(
 ) -> SpanReport:
     """Whether attention can express every convolution of a kernel: the shifts lie in the span of the attention rows.
 
-    A condition says which rows share one Phi: all queries (joint); all queries whose neighbourhood is on the grid
-    (interior); the interior queries of each image (per-image); each query by itself (per-query, as the paper prints
-    it); or the interior queries, for the combinations of shifts that a given `convolution` uses (kernel). Only the
-    conditions passed are decided.
+    A condition says which rows share one Phi:
+
+    - joint: all queries.
+    - interior: all queries whose whole neighbourhood is on the grid.
+    - per-image: the interior queries of one image.
+    - per-query: a single query, as the paper prints it.
+    - kernel: the interior queries, for the combinations of shifts that a given `convolution` uses.
+
+    Only the conditions that are passed are decided.
 
     Args:
-        attention: a MultiHeadSelfAttention that does not read content, judged on its padded keys; an array or tensor
-            (images, heads, queries, keys), or without the first one or two axes, whose images share one Phi; a list, or
-            a mapping of names, of these; any network with `example_input` or `position_only`; or a network whose
-            attention is by position alone.
-        kernel_size, dilation: of the kernel, one number or one for each axis.
+        attention: a MultiHeadSelfAttention whose scores do not read the image, which is checked on its padded keys; an
+            array or tensor (images, heads, queries, keys), whose first one or two axes may be absent and whose images
+            share one Phi; a list of these, or a mapping from names to these; a network with `example_input` or
+            `position_only`; or a network whose attention is by position alone.
+        kernel_size, dilation: size and dilation of the kernel, one number or one for each axis.
         offsets: explicit offsets (key - query), in place of a kernel.
-        example_input: what a network takes, a size for one image of noise, or a loader of batches: its attention is
-            captured.
+        example_input: the inputs of a network, a size for one image of noise, or a loader of batches. The attention of
+            this run is captured.
         grid: sides of the tokens of an array, or of the input of a layer or network. By default the run of a network
-            says it, or it is inferred: a square, or the grid of another layer divided by one ratio along each axis.
-        condition: the condition that decides the verdict, or several, of which the first decides.
-        eps: a residual of at most this counts as zero; by default, what the rounding of the attention lets through.
-        max_phi: the largest sum of absolute values of a row of Phi; 1e6 in float64, 1e3 in float32 by default.
-        tight: solve a linear programme for targets that least squares leaves undecided, since their residual is about
-            as large as rounding; it is also solved if `eps` or `max_phi` is passed.
-        convolution: its offsets are those of every condition; the kernel condition is about the combinations of shifts
-            that it uses.
-        extra_tokens: number of leading tokens that are not pixels, for all layers or by name: targets are 0 at these
+            shows them. Otherwise they are inferred: a square, or the grid of another layer divided by one ratio along
+            each axis.
+        condition: the condition that decides the verdict; or several conditions, of which the first decides.
+        eps: a residual of at most this counts as zero; by default, the residual that rounding of the attention
+            explains.
+        max_phi: the largest sum of absolute values of a row of Phi; by default 1e6 in float64 and 1e3 in float32.
+        tight: whether a linear programme is solved for targets that least squares leaves undecided, because their
+            residual is about as large as rounding. It is also solved if `eps` or `max_phi` is passed.
+        convolution: a convolution whose offsets are used in all conditions. The kernel condition is about the
+            combinations of shifts that it uses.
+        extra_tokens: number of leading tokens that are not pixels, for all layers or by name; targets are 0 at these
             keys.
         memory_limit: bytes of the chunks of attention that are read at once.
-        sampled: whether the images are a sample; by default, whether attention was captured or varies over them.
-        exact: the numbers of the arrays are the operator itself: fractions, whole weights (each row is divided by its
-            sum), or floats as exact rationals. Then nothing is rounded, and `eps` is 0 by default.
-        position_only: read the attention of each layer of a network by position alone, in a run on `example_input` or
-            on random numbers in which content is set to zero, and name the layers that cannot be read so; see
-            docs/check-span.md.
-        only, skip: patterns of names of layers to check, and to leave out; nothing is computed for the others.
+        sampled: whether the images are a sample; by default, whether attention was captured or varies over the images.
+        exact: whether the numbers of arrays are exact: fractions, integer weights (each row is divided by its sum), or
+            floats as rational numbers. Then nothing is rounded, and `eps` is 0 by default.
+        position_only: whether the attention of each layer of a network is read by position alone, in a run on
+            `example_input` or on random numbers, in which content is set to zero. The report names layers that cannot
+            be read in this way; see docs/check-span.md.
+        only, skip: patterns of names of layers to check, and of layers to leave out.
         progress: called before each layer with its number from 1, the number of layers, and its name.
     Raises:
-        UsageError: it is not attention (C2A502), has no grid (C2A503), offsets do not fit (C2A504), or an argument is
-            wrong (C2A001 to C2A008).
+        UsageError: `attention` is not attention (C2A502) or has no grid (C2A503), offsets do not fit (C2A504), or an
+            argument is wrong (C2A001 to C2A008).
     Source: Cordonnier et al. 2020, Lemma 3; claims L3 and L3' of proofs/.
     Examples:
         >>> import conv2attn, torch
@@ -112,14 +119,14 @@ def check_span(
                 "Pass one of these.",
             )
     check_numbers(eps, max_phi, memory_limit)
-    # A limit that the caller passes may lie between the two bounds of least squares. The linear programme closes this
-    # gap.
+    # A limit that the caller passes may lie between the two bounds that least squares gives. The linear programme
+    # closes this gap.
     tight = tight or eps is not None or max_phi is not None
     asked = ask_attention(attention, example_input, grid, Selection.of(only, skip), position_only)
     if isinstance(asked.model, nn.Module) and asked.inputs is None and not position_only:
         needs_inputs(asked.model)
     reads = asked.reads()
-    # With None, an array is a sample if its images differ.
+    # If `sampled` stays None, an array counts as a sample if its images differ.
     sampled = (reads.sampled or None) if sampled is None else sampled
 
     def check_layer(read: Read) -> SpanRow:
@@ -144,17 +151,18 @@ def check_span(
         limits = limits_for(rows, eps, max_phi)
         targets = shift_targets(rows.grid, taps or offsets_of(dimensions, kernel_size, dilation, offsets))
 
-        def check_condition(each: ConditionName) -> Condition:
-            if each == "kernel" and kernel is not None:
+        def check_condition(name: ConditionName) -> Condition:
+            if name == "kernel" and kernel is not None:
                 return check_kernel(rows, kernel, limits, tight)
-            condition = check(each, rows, targets, limits, tight)
+            condition = check(name, rows, targets, limits, tight)
             return msgspec.structs.replace(condition, ends=ends_of(condition, rows, targets, kernel))
 
         conditions = tuple(map(check_condition, dict.fromkeys(names)))
         return SpanRow(name, rows.heads, rows.images, rows.grid.keys, limits, conditions, tuple(notes))
 
     span_rows = list[SpanRow]()
-    # Attention of two layers at once may not fit: each is dropped before the next is read. `enumerate` would hold it.
+    # The attention of two layers may not fit into memory, so one is dropped before the next is read. `enumerate` would
+    # keep a reference to it.
     for read in reads:
         if progress is not None:
             progress(len(span_rows) + 1, len(reads), read.name)
@@ -196,7 +204,9 @@ def axes_of_layer(
     convolution: Convolution | None,
     tokens: int | None,
 ) -> int:
-    """Number of axes of the grid, from the arguments that have one; two by default. `tokens` is the number in a run.
+    """Number of axes of the grid, from the arguments that determine it; by default two.
+
+    `tokens` is the number of axes that the run of a network showed.
 
     Raises:
         UsageError: two arguments disagree, or the number is not 1, 2 or 3 (C2A504).
@@ -232,10 +242,10 @@ def offsets_of(
     dilation: int | Sequence[int],
     offsets: Sequence[Offset] | None,
 ) -> tuple[Offset, ...]:
-    """The offsets of a kernel, `dilation * (t - floor((K - 1) / 2))`, or the explicit ones.
+    """The offsets of a kernel, `dilation * (t - floor((K - 1) / 2))`, or the explicit `offsets`.
 
     Raises:
-        UsageError: offsets are empty, repeated or of another number of axes, or sizes are not positive (C2A504).
+        UsageError: offsets are empty, repeated or have another number of axes, or sizes are not positive (C2A504).
     """
     if offsets is not None:
         if not offsets or len(set(offsets)) < len(offsets) or {len(each) for each in offsets} != {dimensions}:
@@ -253,7 +263,7 @@ def offsets_of(
             f"kernel_size={kernel_size} and dilation={dilation} are not positive whole numbers",
             "Pass --kernel-size and --dilation as positive whole numbers, one or one for each axis.",
         )
-    # Before the product: a kernel of a million taps a side would fill the memory with offsets.
+    # Checked before the product is formed, since a kernel with a million taps per side would fill the memory.
     check_extent(prod(sizes), max(d * (k - 1) for k, d in zip(sizes, steps, strict=True)))
     along = [[d * (t - (k - 1) // 2) for t in range(k)] for k, d in zip(sizes, steps, strict=True)]
     return tuple(product(*along))

@@ -1,4 +1,4 @@
-"""The conditions: each is a partition of the rows into groups, and every group may have a Phi of its own."""
+"""A condition divides the rows into groups, and asks whether every group has a Phi of its own."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ from conv2attn.span.span_report import Condition, ConditionName, Counting, Evide
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 
 AFFORDABLE = 1000
-"""Most groups of a target that are decided one by one, worst first."""
+"""At most this many groups of a target are decided one by one, worst first."""
 OPEN = 20
 """After this many undecided groups of a target, no more groups are tried."""
 Ranked = tuple[int | None, tuple[float | None, float | None], float | None]
@@ -51,10 +51,11 @@ def check(
 ) -> Condition:
     """Whether each group of a condition has a Phi of its own that serves all targets.
 
-    *holds*: some Phi within the norm has a residual that, with all rounding, counts as zero. *refuted*: proved for
-    exactly these numbers that every Phi within the norm has a larger residual, or that there are fewer heads than
-    shifts; the residual of each tap is then still computed. *undecided*: neither was shown, and the least residual lies
-    between `floor` and `residual`. Unless `tight`, targets that least squares leaves open stay undecided.
+    *holds*: some Phi within the norm has a residual that counts as zero, with all rounding included. *refuted*: it is
+    proved for exactly these numbers that every Phi within the norm has a larger residual. If there are fewer heads than
+    shifts, the condition is refuted too, and the residual of each tap is computed nevertheless. *undecided*: neither
+    was shown, and the least residual lies between `floor` and `residual`. Unless `tight`, targets that least squares
+    does not decide stay undecided.
     """
     groups = groups_of(name, attention, targets)
     if not groups or not len(targets):
@@ -64,7 +65,7 @@ def check(
             else "no taps"
         )
         return Condition(name, Verdict.UNDECIDED, Strength.PROVED, sentence=why)
-    # Counting needs no attention: with fewer heads than shifts no mixing serves, whatever the heads are.
+    # Counting needs no attention: fewer heads than shifts cannot serve, whatever they attend to.
     counting = count(attention, targets, groups)
     factors: Factors | None = None
     ranked: Ranked = (None, (None, None), None)
@@ -97,7 +98,8 @@ def check(
 def check_kernel(attention: AttentionRows, convolution: Convolution, limits: Limits, tight: bool = True) -> Condition:
     """Whether one Phi serves this convolution at its interior queries, with heads of their present width.
 
-    If this Phi needs wider heads, another one might not, and the condition is undecided (E7 of docs/errata.md).
+    If the Phi that was found needs wider heads, the condition is undecided, since another Phi might not need them (E7
+    of docs/errata.md).
     """
     roundoff = ROUNDOFF[str(convolution.weight.dtype).removeprefix("torch.")]
     targets = kernel_targets(attention, convolution, roundoff)
@@ -118,23 +120,23 @@ def check_kernel(attention: AttentionRows, convolution: Convolution, limits: Lim
 def over_groups(
     targets: Targets, j: int, groups: Sequence[Whole], decisions: Sequence[Decision], factors: Factors | None
 ) -> Target:
-    """A target over its groups: the last decision is the worst, and a refuted target has the figures of that one."""
+    """The result for a target over its groups, from `decisions`, of which the last is the worst."""
     worst = decisions[-1]
-    # One refuted group refutes, and its dual proves the floor. A target that holds has the largest figures of all its
-    # groups.
+    # One refuted group refutes the target, and its dual proves the floor, so the figures are those of this group. A
+    # target that holds has the largest figures of all its groups.
     counted_in = [worst] if worst.verdict is Verdict.REFUTED else decisions
-    strength = Strength.PROVED if all(each.proved for each in decisions) else Strength.BOUNDED
+    strength = Strength.PROVED if all(decision.proved for decision in decisions) else Strength.BOUNDED
     alone = len(groups) == 1
     evidence = Evidence(dual=worst.dual) if worst.verdict is Verdict.REFUTED else None
     if worst.verdict is Verdict.HOLDS:
-        evidence = Evidence(tuple(groups), tuple(each.mixing for each in decisions))
+        evidence = Evidence(tuple(groups), tuple(decision.mixing for decision in decisions))
     return Target(
         targets.labels[j],
         worst.verdict,
         strength,
-        max(each.residual for each in counted_in),
-        max(each.floor for each in counted_in),
-        max(each.norm for each in counted_in),
+        max(decision.residual for decision in counted_in),
+        max(decision.floor for decision in counted_in),
+        max(decision.norm for decision in counted_in),
         tuple(str(x) if isinstance(x, Fraction) else x for x in worst.mixing) if alone else (),
         tuple(worst.dual or ()),
         targets.offsets[j] if targets.plain else None,
@@ -148,8 +150,11 @@ def over_groups(
 def in_groups(
     attention: AttentionRows, targets: Targets, groups: Sequence[Whole], limits: Limits, tight: bool
 ) -> list[Target]:
-    """Each target over several groups: least squares serves most, the others are decided one by one, worst first."""
-    # Single rows are tiny systems, thousands of them: all are solved in stacks. Whole images start without a bound.
+    """The result for every target over several groups.
+
+    Least squares serves most groups; the other groups are decided one by one, worst first.
+    """
+    # Single rows are thousands of tiny systems, which are solved in stacks. Whole images have no bound at the start.
     single = all(len(group) == 1 for group in groups)
     mixings = np.zeros((len(groups), len(targets), attention.heads))
     residuals = np.full((len(groups), len(targets)), np.inf)
@@ -157,7 +162,7 @@ def in_groups(
         mixings, residuals = squares_by_row(attention, targets, np.concatenate(groups), limits)
     norms = np.abs(mixings).sum(-1)
     serves = (residuals <= limits.eps + limits.per_norm * norms) & (norms <= limits.max_phi)
-    # Floats of rows that are declared exact are rounded already, and decide nothing about the fractions.
+    # If rows are declared exact, their floats are rounded, and decide nothing about the fractions.
     serves &= not attention.exact or attention.one_hot
     results = []
     for j in range(len(targets)):
@@ -175,10 +180,10 @@ def in_groups(
 
 
 def squares_by_row(attention: AttentionRows, targets: Targets, rows: Whole, limits: Limits) -> tuple[Array, Array]:
-    """The mixings of least squares at each row by itself, (rows, targets, heads), with their residuals."""
+    """The mixings of least squares for every single row, (rows, targets, heads), and their residuals."""
     mixings = np.zeros((len(rows), len(targets), attention.heads))
     residuals = np.zeros((len(rows), len(targets)))
-    # The inverse of `rows`, where results go: rows 4, 6, 9 have the places 0, 1, 2.
+    # `place` maps a row to the index of its result: rows 4, 6, 9 have the places 0, 1, 2.
     place = np.zeros(int(rows.max()) + 1, dtype=np.int64)
     place[rows] = np.arange(len(rows))
     for portion in portions(attention, targets, rows):
@@ -186,7 +191,7 @@ def squares_by_row(attention: AttentionRows, targets: Targets, rows: Whole, limi
         for start in range(0, len(portion.rows), step):
             few = np.arange(start, min(start + step, len(portion.rows)))
             few_mixings, few_residuals = of_least_squares(targets, portion.only(few), limits)
-            # A row of the portion represents all rows of its kind, and each of them gets its result.
+            # A row of the portion represents all rows of its kind, so all of them get its result.
             members = np.flatnonzero(np.isin(portion.kind, few))
             at = place[portion.members[members]]
             kind = portion.kind[members] - start
@@ -197,16 +202,22 @@ def squares_by_row(attention: AttentionRows, targets: Targets, rows: Whole, limi
 def worst_first(
     served: dict[int, Decision], bounds: Sequence[float], decide: Callable[[int], Decision], single: bool
 ) -> list[Decision]:
-    """The decisions on the groups, the worst last: those `served`, and others until more would not change the verdict.
+    """The decisions on groups, the worst last.
 
-    `bounds` are upper bounds on the residual of each group, and `single` says whether groups are single rows.
+    Groups that are not in `served` are decided until further groups would not change the verdict.
+
+    Args:
+        served: the decisions on the groups that least squares serves.
+        bounds: for every group, an upper bound on its residual.
+        decide: decides a group.
+        single: whether groups are single rows.
     """
     by_group, decisions_tried = dict(served), list[Decision]()
 
     def of_verdict(verdict: Verdict) -> list[Decision]:
         return [decision for decision in decisions_tried if decision.verdict is verdict]
 
-    # One refuted group refutes the condition, so groups with the largest bounds go first: there may be one per query.
+    # One refuted group refutes the condition, so groups with the largest bounds are decided first.
     order = sorted((g for g in range(len(bounds)) if g not in served), key=lambda g: -bounds[g])
     for g in order[:AFFORDABLE]:
         by_group[g] = decide(g)
@@ -214,37 +225,37 @@ def worst_first(
         refuted = of_verdict(Verdict.REFUTED)
         if len(of_verdict(Verdict.UNDECIDED)) >= OPEN or (single and len(refuted) >= OPEN):
             break
-        # The report names the worst group. Groups later in the order are not worse if their bounds are below its
-        # residual. Whole images have no such bound, so all are decided.
+        # The report names the refuted group with the largest residual. No later group is worse if all later bounds are
+        # below this residual. Whole images have no bounds, so all of them are decided.
         behind = max((bounds[h] for h in range(len(bounds)) if h not in by_group), default=0.0)
-        if refuted and max(each.residual for each in refuted) >= behind:
+        if refuted and max(decision.residual for decision in refuted) >= behind:
             break
     decisions = [by_group[g] for g in sorted(by_group)]
     refuted, undecided = of_verdict(Verdict.REFUTED), of_verdict(Verdict.UNDECIDED)
     if refuted:
-        return [*decisions, max(refuted, key=lambda each: each.residual)]
-    # A group that was not decided may be refuted, so that the condition is undecided.
+        return [*decisions, max(refuted, key=lambda decision: decision.residual)]
+    # A group that was not decided might be refuted, so the condition is undecided.
     if undecided or len(by_group) < len(bounds):
-        worst = max(undecided or decisions_tried, key=lambda each: each.residual)
+        worst = max(undecided or decisions_tried, key=lambda decision: decision.residual)
         return [*decisions, replace(worst, verdict=Verdict.UNDECIDED, dual=None, stability=None)]
     return decisions
 
 
 def of_least_squares(targets: Targets, portion: Portion, limits: Limits) -> tuple[Array, Array]:
-    """At each row of a portion the mixings (rows, targets, heads) within the norm, and their residuals."""
+    """For every row of a portion, the least-squares mixings within the norm (rows, targets, heads), with residuals."""
     heads = len(portion.attention)
-    # As in `triangle`, keys that no target names are factored apart, since their factor is narrower.
+    # As in `triangle`, keys without a target are factored separately, since their factor is narrower.
     rest, target_columns = split(portion, targets.coefficients)
     rest_factor = widened(triangular(rest.transpose(1, 2, 0)), len(targets))
     factor = triangular(np.concatenate([rest_factor, target_columns], 1))
     mixings = factored(factor, heads, limits.max_phi).bounded
-    # One-hot heads have mixings of 0 and 1. With these the residual is exactly 0, and not a rounding of it.
+    # One-hot heads have mixings of 0 and 1, and a residual of exactly 0, which rounded mixings would miss.
     near = np.round(mixings)
     mixings = np.where(np.abs(near - mixings).max(-1, keepdims=True) <= NEAR_INTEGERS, near, mixings)
     remainders = -mixings @ portion.attention.swapaxes(0, 1)
     add_targets(remainders.swapaxes(0, 1), portion, targets.coefficients)
     residuals = np.abs(remainders, out=remainders).sum(-1)
-    # Least squares minimises squares, and may have a larger 1-norm than the mixing 0, whose residual is the target.
+    # Least squares minimises squares, so its remainder may have a larger 1-norm than that of the mixing 0, the target.
     target_norms = (np.abs(targets.coefficients) @ (portion.places >= 0)).T
     mixings = np.where((residuals < target_norms)[..., None], mixings, 0.0)
     residuals = np.minimum(residuals, target_norms)
@@ -253,7 +264,7 @@ def of_least_squares(targets: Targets, portion: Portion, limits: Limits) -> tupl
 
 
 def strength_of(verdict: Verdict, results: Sequence[Target], counting: Counting | None, sampled: bool) -> Strength:
-    """The strength of the verdict: one refuted target refutes, and every target is needed to hold."""
+    """The strength of the verdict. One refuted target refutes a condition, but all targets must hold for it to hold."""
     strengths = [target.strength for target in results if target.verdict is verdict]
     if counting or (verdict is Verdict.REFUTED and Strength.PROVED in strengths):
         return Strength.PROVED
@@ -263,12 +274,12 @@ def strength_of(verdict: Verdict, results: Sequence[Target], counting: Counting 
 
 
 def count(attention: AttentionRows, targets: Targets, groups: Sequence[Whole]) -> Counting | None:
-    """The refutation by counting, or None: fewer heads than shifts, all of which are on the grid at some query.
+    """The refutation by counting; None if there are enough heads, or no query has all shifts on the grid.
 
-    By claim TAPS (TAPS_far), every Phi then has a residual of at least 1 for some shift at that query, as without
-    heads. No limit changes this, since every residual that counts as zero is below 1.
+    By claim TAPS (TAPS_far), every Phi then has a residual of at least 1 for some shift at that query, as a layer
+    without heads has. No limit changes this, since every residual that counts as zero is below 1.
     """
-    # TAPS is about shifts. Combinations of them may depend on each other, and then need fewer heads.
+    # TAPS is about shifts. Combinations of shifts may depend on each other, and then need fewer heads.
     if not targets.plain or attention.heads >= len(targets):
         return None
     rows = np.concatenate(groups)

@@ -1,4 +1,4 @@
-"""Replaces heads by convolutions if that costs little: the converse of the theorem, with the loss measured."""
+"""Replaces attention heads by convolutions where that costs little, and measures the loss."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,9 +31,9 @@ from conv2attn.span.reading import rows_of_read
 from conv2attn.theory.basis import Sides
 
 FEWEST_IMAGES = 6
-"""Two to measure mean attention, two to choose heads, and two held out, for a standard error."""
+"""Two images to measure mean attention, two to choose heads, and two held out: two are enough for a standard error."""
 ROUNDS = 5
-"""Timed runs of each network, in turn; the median is reported."""
+"""Timed runs of each of two networks, which alternate; the median is reported."""
 KERNEL_PARTS = ("kernel", "scale", "from_leading", "by_leading")
 SCORE_PARTS = ("query", "query_bias", "key", "key_bias")
 
@@ -53,13 +53,14 @@ class KernelHead:
 def kernel_head(mean: Tensor, sides: Sides, leading: int, size: int) -> KernelHead | str:
     """The convolution nearest to the mean attention of a head, (queries, keys); or the reason why there is none.
 
-    Its taps are the means over all pairs of each displacement within a kernel of `size` tokens per side. Rows keep
-    their sums over the pixels. Leading tokens keep their mean attention, as queries and as keys.
+    A tap is the mean over all pairs of tokens with the tap's displacement, in a kernel of `size` tokens per side. Every
+    query keeps the sum of its attention over the pixels. Leading tokens keep their mean attention, as queries and as
+    keys.
     """
     code, grid = displacements(sides), mean[leading:, leading:]
     _, table = by_displacement(grid, code)
-    # `box` has every displacement of the grid. A wider kernel keeps zeros at the others: on a grid of side 2, a kernel
-    # of 7 has the taps -1, 0, 1 of -3 to 3.
+    # `box` has every displacement of the grid. A wider kernel is zero beyond them: on a grid of side 2, a kernel of
+    # size 7 has taps at -1, 0 and 1, and zeros at -3, -2, 2 and 3.
     box = table.unflatten(0, tuple(2 * side - 1 for side in sides))
     reach = tuple(min(size // 2, side - 1) for side in sides)
     inside = tuple(slice(side - 1 - r, side + r) for side, r in zip(sides, reach, strict=True))
@@ -73,7 +74,7 @@ def kernel_head(mean: Tensor, sides: Sides, leading: int, size: int) -> KernelHe
         return "some queries never read a displacement that others read"
     if not bool((total > 0).all()):
         return "some queries read nothing within the kernel"
-    # A number for each query restores the row's sum, which the cut of the kernel and the border change.
+    # One factor per query restores the sum of its row, which the cut to the kernel and the border change.
     scale = grid.sum(-1) / total
     result = mean.clone()
     result[leading:, leading:] = part * scale[:, None]
@@ -83,7 +84,10 @@ def kernel_head(mean: Tensor, sides: Sides, leading: int, size: int) -> KernelHe
 @final
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A layer whose heads may become convolutions: its parts, the heads as convolutions, and the cost of each alone."""
+    """A layer whose heads may become convolutions: its parts, its heads as convolutions, and the cost of each alone.
+
+    `sublayer` is the module that is replaced, and `note` says why some heads cannot be.
+    """
 
     name: str
     sides: Sides
@@ -96,9 +100,9 @@ class Candidate:
 
     @property
     def groups(self) -> list[tuple[int, ...]]:
-        """Heads that are replaced together: first those whose scores are not read, then each of the others alone.
+        """Heads that are replaced together: first all heads whose scores cannot be read, then every other head alone.
 
-        Empty if a head whose scores are not read cannot be replaced.
+        Empty if a head whose scores cannot be read cannot be replaced either.
         """
         # A head that stays needs its scores in the new layer. So heads without readable scores are replaced all at once
         # or the layer stays, and no other head is replaced before them.
@@ -122,14 +126,14 @@ def distil(
     only: Patterns = (),
     skip: Patterns = (),
 ) -> Distillation[Network]:
-    """A copy of a network in which heads are depthwise convolutions, as many as cost at most `max_loss` together.
+    """A copy of a network in which heads are replaced by depthwise convolutions that cost at most `max_loss` together.
 
-    The kernel of a head is its mean attention by displacement over a third of the images, cut to a box. A second third
-    of the images chooses: heads that cost at most `max_loss` alone are tried in the order of their costs, so many at
-    once that they cost at most `max_loss`. The number is found by bisection, so that more may fit where costs do not
-    grow with it. The loss of the copy is measured on the last third. A cost is the mean of `|y' - y| / |y|` over images
-    plus two standard errors of it, for the first tensor y of the output; with labels, it is the mean increase of the
-    cross entropy plus two standard errors.
+    One third of the images gives the kernel of a head: its mean attention by displacement, cut to a box. Another third
+    chooses heads. Heads that cost at most `max_loss` alone are sorted by their costs, and bisection finds
+    how many of them cost at most `max_loss` together. If costs do not grow with this number, more heads might fit. The
+    last third measures the loss of the copy. A cost is the mean of `|y' - y| / |y|` over images plus two standard
+    errors, where y is the first tensor of the output. With labels, it is the mean increase of the cross entropy plus
+    two standard errors.
 
     A layer can be distilled if its module maps tokens (batch, tokens, channels) on one grid to tokens by
     `sum_h A_h x M_h^T + b`, and the attention of heads that stay is a softmax of inner products of affine maps of x.
@@ -143,9 +147,9 @@ def distil(
         labels: the class of each image.
         only, skip: glob patterns of the names of layers that may be distilled, and of layers to keep.
     Raises:
-        UsageError: an argument is of another type (C2A006) or out of range (C2A001), there are fewer than six images,
+        UsageError: an argument has a wrong type (C2A006) or is out of range (C2A001), there are fewer than six images,
             or no layer or head has such a name (C2A006, C2A008).
-        UnsupportedError: the copy's outputs are not those of the network under the maps of its convolutions (C2A122).
+        UnsupportedError: the copy differs from the network with the same convolutions in place of attention (C2A122).
     Examples:
         >>> import conv2attn, torch
         >>> class Attention(torch.nn.Module):
@@ -167,7 +171,7 @@ def distil(
         >>> [len(layer.convolved) for layer in distillation.layers]
         [2]
 
-    Source: the reverse of Cordonnier et al. 2020, Theorem 1; a table in place of attention: docs/heads.md.
+    Source: the reverse of Cordonnier et al. 2020, Theorem 1. docs/heads.md describes tables in place of attention.
     """
     check_network(network)
     check_distilling(max_loss, kernel_size)
@@ -177,9 +181,10 @@ def distil(
         raise UsageError("C2A006", reason, "Pass more images with --inputs.")
     with generators_kept(devices_of(network, images)):
         classes = checked_labels(labels, len(images))
-        # Every third image, as `Replacing` takes every second of the rest: files are often sorted by class.
+        # Files are often sorted by class. So every third image is held out, and `Replacing` measures on every second of
+        # the other images.
         held_out = torch.arange(len(images)) % 3 == 2
-        chosen_by, held_classes = (None if classes is None else classes[each] for each in (~held_out, held_out))
+        chosen_by, held_classes = (None if classes is None else classes[part] for part in (~held_out, held_out))
         replacing = Replacing(network, images[~held_out], "position", heads, chosen_by)
         reads = ask_attention(network, images[~held_out], only=Selection.of(only, skip)).reads()
         replacing.check(reads)
@@ -197,7 +202,7 @@ def distil(
 def candidates_of(
     network: nn.Module, reads: Reads, replacing: Replacing, images: Tensor, kernel_size: int
 ) -> list[Candidate | DistilledLayer]:
-    """Each layer with the costs of its heads, or with the reason why it is kept."""
+    """Every layer, with the costs of replacing its heads or with the reason why it is kept."""
     candidates: list[Candidate | DistilledLayer] = []
     perturbed = Perturbed(network, images)
     for read in reads:
@@ -243,26 +248,27 @@ def candidate_of(
 
 
 def cost(values: ByImage) -> float:
-    """The mean over images plus two standard errors of the increase of the cross entropy, or of the output's change."""
-    # The choice is made on few images and judged on others: a mean alone is as often too low as too high.
+    """The mean over images plus two standard errors, of the increase of the cross entropy or of the output's change."""
+    # The choice is made on a few images and judged on others. A mean without standard errors would often be too low.
     numbers = values.change if values.loss is None else values.loss
     return float(numbers.mean() + 2 * numbers.std() / len(numbers) ** 0.5)
 
 
 def chosen_groups(candidates: Sequence[Candidate], runs: ForcedRuns, max_loss: float) -> list[Group]:
-    """The first groups in the order of their costs, as many as cost at most `max_loss` when replaced at once."""
+    """The cheapest groups of heads, which cost at most `max_loss` when they are replaced together."""
     alone: list[tuple[float, Group]] = []
     for candidate in candidates:
         least = 0.0
         for group in candidate.groups:
             one: Group = (candidate, group)
             own = candidate.costs[group[0]] if len(group) == 1 else cost(runs.changes(maps_of([one])))
-            # Heads whose scores are not read come before the other heads of their layer.
+            # Heads whose scores cannot be read come before the other heads of their layer, so these cost at least as
+            # much.
             least = max(least, own) if group == candidate.sublayer.unread else least
             alone.append((max(least, own), one))
-    order = [group for least, group in sorted(alone, key=lambda each: each[0]) if least <= max_loss]
-    # Bisection, since each trial is a run on all images. The cost need not grow with the number of groups, so only a
-    # number that was tried is kept.
+    order = [group for least, group in sorted(alone, key=lambda pair: pair[0]) if least <= max_loss]
+    # Every trial is a run on all images, so bisection is used. The cost need not grow with the number of groups, so
+    # only a number of groups that was tried is accepted.
     fits, most = 0, len(order)
     while fits < most:
         middle = (fits + most + 1) // 2
@@ -341,10 +347,11 @@ def changes_held_out(
     """The change of the output on held-out images.
 
     Raises:
-        UnsupportedError: its outputs are not those of the network under the maps of its convolutions (C2A122).
+        UnsupportedError: `distilled` differs from the network with the same convolutions in place of attention
+            (C2A122).
     """
-    # Two ways to the same outputs: the copy as it will be used, and the network with its attention forced. If they
-    # differ, a weight or a table is wrong, which would pass as a loss of accuracy.
+    # The same outputs are computed in two ways: by the copy as it will be used, and by the network with its attention
+    # replaced. If they differ, a weight or a table is wrong, which would otherwise pass as a loss of accuracy.
     runs = ForcedRuns(network, images, images, labels)
     forced = runs.outputs(maps_of(chosen)).flatten(1)
     outputs = ForcedRuns(distilled, images, images, None).plain
@@ -357,7 +364,8 @@ def changes_held_out(
 
 def median_times(networks: Sequence[nn.Module], images: Tensor) -> tuple[float, float]:
     """The median time of a run of each of two networks on these images, in seconds."""
-    # In turn, so that a slow phase of the machine falls on both. The first round warms caches, and does not count.
+    # The networks alternate, so a slow phase of the machine affects both. The first round fills caches and is not
+    # timed.
     times: tuple[list[float], list[float]] = ([], [])
     for round_ in range(ROUNDS + 1):
         for network, taken in zip(networks, times, strict=True):

@@ -15,9 +15,9 @@ COLUMNS = ("layer", "heads", "convolutions", "least cost")
 @final
 @dataclass(frozen=True)
 class DistilledLayer:
-    """One layer: its number of heads, the heads that became convolutions, and the cost of each head replaced alone.
+    """One layer: its number of heads, the heads that became convolutions, and the cost of replacing each head alone.
 
-    A cost is None if the head was not tried; `note` says why.
+    The cost of a head is None if the head was not tried; `note` says why.
     """
 
     name: str
@@ -30,10 +30,11 @@ class DistilledLayer:
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Distillation(Report, Generic[Network]):
-    """A copy of a network in which some heads are convolutions, and the cost of that on held-out images.
+    """A copy of a network in which some heads are convolutions, and the cost of this on held-out images.
 
-    `effect` and `seconds` (one run of each network on these images) are None if no head was replaced. The exit code is
-    3 then, and if the mean loss on these images exceeds `max_loss`; 0 otherwise.
+    `seconds` holds the times of one run of the network and of its copy on these images. `effect` and `seconds` are None
+    if no head was replaced. The exit code is 3 if no head was replaced or if the mean loss on these images exceeds
+    `max_loss`; otherwise it is 0.
     """
 
     schema: ClassVar[str] = "conv2attn.distillation/1"
@@ -57,7 +58,7 @@ class Distillation(Report, Generic[Network]):
         if self.effect is None:
             return False
         loss = self.effect.change if self.effect.loss is None else self.effect.loss
-        # Not `loss > max_loss`: a loss that is NaN exceeds every limit.
+        # `loss > max_loss` would be false for NaN, which must exceed every limit.
         return not loss <= self.max_loss
 
     def content(self) -> Any:
@@ -70,8 +71,8 @@ class Distillation(Report, Generic[Network]):
 def _(distillation: Distillation[Any], verbose: bool = False) -> Document:
     """One row per layer."""
     layers, size = distillation.layers, distillation.kernel_size
-    convolved, every = sum(len(each.convolved) for each in layers), sum(each.heads for each in layers)
-    summary = f"{convolved} of {counted(every, 'head')} became convolutions of {counted(size, 'token')} a side"
+    convolved, every = sum(len(layer.convolved) for layer in layers), sum(layer.heads for layer in layers)
+    summary = f"{convolved} of {counted(every, 'head')} became convolutions of {counted(size, 'token')} per side"
     lines = []
     if (effect := distillation.effect) is not None and (seconds := distillation.seconds) is not None:
         images = f"{counted(distillation.held_out, 'image')} held out"

@@ -1,11 +1,12 @@
-"""The robust Lemma 3: how far every layer of some heads stays from a convolution, and how near one of them comes.
+"""The robust Lemma 3: all layers with given heads stay far from a convolution, or some of them come near to it.
 
-`left_t` is the residual of tap t at a query: the sum over keys of |its shift - the heads mixed by its coefficients|.
+`left_t` is the residual of tap t at a query: the sum over keys of |shift of t - heads mixed by the coefficients of t|.
 
 - L3_far: let the coefficients of a layer with one channel have a residual above `far` for the shift of a tap at some
     query. Then the layer differs from this shift there by more than `far`, at an image of ones and minus ones.
-- L3_near: from each convolution, some layer differs by at most `max|X| sum_t left_t sum_c |w_tco|` at each query.
-- TAPS_far: fewer heads than taps have a residual of at least 1 for some tap's shift, as a layer of zeros has.
+- L3_near: for every convolution, some layer differs from it by at most `max|X| sum_t left_t sum_c |w_tco|` at every
+    query.
+- TAPS_far: with fewer heads than taps, the residual is at least 1 for the shift of some tap, as for a layer of zeros.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ ONE_MIXING = ("joint", "interior")
 def ends_of(
     condition: Condition, attention: AttentionRows, targets: Targets, convolution: Convolution | None
 ) -> Ends | None:
-    """Both ends for a condition on the shifts of a kernel with one Phi; None for other conditions.
+    """The bounds `far` and `near` for a condition on the shifts of a kernel with one Phi; None for other conditions.
 
     `near` is for the given convolution if all its non-zero taps are among the targets; otherwise it is for every
     convolution whose weights into an output have absolute values that sum to 1.
@@ -39,7 +40,7 @@ def ends_of(
     # Attention that depends on the input differs for other inputs, and there the layer may be the shift (E12).
     if attention.sampled:
         return None
-    # One shift that no layer of these heads comes near is enough: a convolution may be that shift.
+    # The shift that is hardest to reach decides, since a convolution may be that shift alone.
     worst = max(condition.targets, key=lambda target: target.floor)
     far, theorem = worst.floor, "L3_far" if worst.floor > 0 else None
     if condition.counting is not None and far < condition.counting.least_residual:
@@ -56,12 +57,12 @@ def ends_of(
 @final
 @dataclass(frozen=True)
 class LayerPremises:
-    """The premises of L3 and TAPS on the attention of a layer.
+    """What the claims L3 and TAPS require of the attention of a layer.
 
     Args:
-        attention_does_not_follow_the_input: by position alone, or arrays that do not vary over images.
-        keys_are_pixels: no class tokens or registers.
-        one_key_for_each_pixel: no pooled keys.
+        attention_does_not_follow_the_input: it is by position alone, or an array that is the same for all images.
+        keys_are_pixels: there are no class tokens or registers.
+        one_key_for_each_pixel: there are no pooled keys.
     """
 
     attention_does_not_follow_the_input: bool
@@ -70,13 +71,13 @@ class LayerPremises:
 
     @classmethod
     def of(cls, attention: AttentionRows) -> Self:
-        """The premises that this attention meets."""
+        """The premises, as far as this attention satisfies them."""
         return cls(not attention.sampled, not attention.extra, not isinstance(attention.grid, PooledGrid))
 
 
 def left_with_uncertainty(attention: AttentionRows, residual: float, weights: Sequence[float | str]) -> Fraction:
-    """Bound on the residual for the ideal rows, from which the given numbers may differ by some ulps."""
-    # The theorem is about the ideal operator: a relative change c u of every entry adds at most c u |phi|_1.
+    """Bound on the residual for the exact attention, from which the numbers in memory may differ by some ulps."""
+    # The theorem is about the exact attention. A relative change c u of every entry adds at most c u |phi|_1.
     norm = sum((abs(Fraction(w)) for w in weights), Fraction(0))
     return Fraction(residual) + Fraction(limits_for(attention, None, None).per_norm) * norm
 
@@ -94,8 +95,8 @@ def weights_of(convolution: Convolution, targets: Targets) -> Array | None:
 
 
 def near_bound(left: Sequence[Fraction], weights: Array) -> Claimed:
-    """L3_near for an image of at most 1: `sum_t left_t sum_c |w_tco|` of the worst output channel, rounded up."""
-    shares = np.array([up(each) for each in left])[:, None] * weights
+    """L3_near for images within +-1: `sum_t left_t sum_c |w_tco|` of the worst output channel, rounded up."""
+    shares = np.array([up(residual) for residual in left])[:, None] * weights
     return Claimed(float(sum_up(shares, 0).max(initial=0.0)), {"L3"})
 
 
@@ -107,11 +108,14 @@ def bound_of_layer(
     residuals: Array,
     taps: Array,
 ) -> Claimed:
-    """Bound on |layer - convolution| for an image of at most 1, in real arithmetic, if `mixing` has these `residuals`.
+    """Bound on |layer - convolution| for images within +-1, in real arithmetic, if `mixing` has these `residuals`.
 
-    `taps` (heads, d_out, d_in / groups) are `W_val W_out` as they are stored. By L3_near the mixed weights differ by
-    `sum_t left_t sum_c |w_tco|`. The rounding of stored weights adds its absolute value, since attention sums to 1.
-    No theorem covers that step, nor targets that are combinations of shifts.
+    By L3_near a layer with exact weights differs by at most `sum_t left_t sum_c |w_tco|`. The rounding of the stored
+    weights adds its absolute value, since attention sums to 1. No theorem covers this rounding, nor targets that are
+    combinations of shifts.
+
+    Args:
+        taps: the products `W_val W_out` as they are stored, (heads, d_out, d_in / groups).
     """
     used, parts = weights_on(convolution, targets)
     rows = zip(residuals.tolist(), mixing.tolist(), strict=True)
@@ -120,11 +124,11 @@ def bound_of_layer(
     def by_output(rows: Array) -> Array:
         return sum_up(np.abs(rows).reshape(len(rows), convolution.d_out, rows.shape[1] // convolution.d_out), -1)
 
-    # By L3_near each target's residual counts by the weights of the convolution on it.
+    # In L3_near the residual of a target is multiplied by the convolution's absolute weights on that target.
     near = near_bound(left, by_output(parts))
     # A computed row of attention sums to 1 up to its uncertainty and the rounding of the sum.
     row_sum = 1 + (attention.ulps + attention.width) * max(attention.roundoff, 2.0**-53)
-    # The weights as they are stored differ from the product of mixing and kernel by its rounding to their dtype.
+    # The stored weights differ from the product of mixing and kernel by the rounding to their dtype.
     stored = by_output(apart(taps.reshape(len(taps), -1), mixing.T, parts))
     changed = sum_up(stored, 0) * row_sum + sum_up(by_output(apart(used, targets.coefficients.T, parts)), 0)
     claims = claims_under([LayerPremises.of(attention)], "L3")
@@ -135,7 +139,7 @@ def bound_of_layer(
 
 
 def apart(product: Array, left: Array, right: Array) -> Array:
-    """`|product - left @ right|` of each entry, rounded up; the product is exact if `left` selects rows of `right`."""
+    """`|product - left @ right|`, rounded up entry by entry. If `left` selects rows, `left @ right` is exact."""
     distance: Array = np.abs(product - left @ right)
     # Selecting a row multiplies by 1 and adds zeros, neither of which rounds.
     if np.isin(left, (-1, 0, 1)).all() and (np.count_nonzero(left, axis=1) <= 1).all():
@@ -146,21 +150,19 @@ def apart(product: Array, left: Array, right: Array) -> Array:
 
 
 def sum_up(terms: Array, axis: int) -> Array:
-    """The sum of n non-negative terms, each a product of two numbers, rounded up: at most n + 1 roundings are lost.
-
-    A sum of zeros stays 0; underflow of a product loses less than the smallest normal number.
-    """
-    # Sums to nearest may be below the true one. The terms are not negative, so a relative allowance covers them.
+    """The sum of n non-negative terms, each a product of two numbers, rounded up. A sum of zeros stays 0."""
+    # A computed sum may be below the true sum. As no term is negative, a relative allowance covers the n + 1 roundings.
+    # The underflow of a product loses less than the smallest normal number.
     count, sums = terms.shape[axis], terms.sum(axis)
     lost = sums * ((count + 4) * 2.0**-52) + count * np.finfo(np.float64).tiny
     return np.asarray(np.where((terms != 0).any(axis), sums + lost, 0.0))
 
 
 def sentence_of_ends(ends: Ends, largest: float) -> str:
-    """Both ends in words; `largest` is the norm up to which coefficients count."""
+    """The bounds `far` and `near` in words; `largest` is the largest norm that coefficients may have."""
     near = "the convolution" if ends.of_convolution else "a convolution whose |weights| into an output sum to 1"
     near = f"some layer of these heads is within {ends.near:.2g} max|X| of {near} (L3_near)"
-    if lacking := [each for each in ends.licensed_by if ": " in each]:
+    if lacking := [claim for claim in ends.licensed_by if ": " in claim]:
         near += f"; {WITHOUT_THEOREM}, since these premises fail: {' and '.join(x.partition(': ')[2] for x in lacking)}"
     if ends.theorem == "TAPS_far":
         return (

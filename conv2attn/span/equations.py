@@ -1,11 +1,11 @@
-"""The equations of one layer: the targets, and both sides of each row of the system, portion after portion.
+"""The equations of one layer: its targets, and both sides of the linear system, read in portions of rows.
 
 Targets are shifts, or combinations of shifts that one convolution uses. A row is numbered
-`image * queries + query`, and a group is some of these numbers, in order.
+`image * queries + query`, and a group is a sorted list of row numbers.
 
-One-hot rows are reduced to patterns. The equations of a query depend only on which keys coincide, among those that its
-heads read and its taps name. Queries with one pattern have the same equations with the keys renamed, so each pattern is
-read once and counted as often as it occurs. That is exact on grids of every size.
+One-hot rows are reduced to patterns. The equations of a query depend only on which of the keys coincide that its heads
+read and its taps name. Queries with the same pattern have the same equations, with the keys renamed. So each pattern is
+read once and counted as often as it occurs. This is exact on grids of every size.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,9 +26,10 @@ from conv2attn.theory.bounds import gamma
 @final
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """Combinations of shifts: row j is `sum_t coefficients[j, t] e_{q + offset_t}` at each query q.
+    """Combinations of shifts: target j is `sum_t coefficients[j, t] e_{q + offset_t}` at query q.
 
-    `places` (taps, queries) is the key of a tap at a query, or -1 if it is off the grid and the term is 0.
+    Here e_k is one-hot at key k. `places` (taps, queries) is the key of a tap at a query; it is -1 if that key is off
+    the grid, and the term is 0.
     """
 
     offsets: tuple[Offset, ...]
@@ -48,7 +49,7 @@ class Targets:
     def largest(self) -> Array:
         """For each target, the largest 1-norm over the queries, rounded up: (targets)."""
         sums: Array = (np.abs(self.coefficients) @ (self.places >= 0)).max(1, initial=0.0)
-        # A sum of non-negative numbers has a small relative error. The sum for a shift, a single 1, is exact.
+        # A sum of non-negative numbers has a small relative error. The sum for a shift is a single 1, which is exact.
         several = (self.coefficients != 0).sum(1) > 1
         return sums * np.where(several, 1 + 2 * gamma(len(self.places), ROUNDOFF["float64"]), 1.0)
 
@@ -80,7 +81,7 @@ def shift_targets(grid: Grid, offsets: Sequence[Offset]) -> Targets:
 def kernel_targets(attention: AttentionRows, convolution: Convolution, roundoff: float) -> Targets:
     """The combinations of shifts that the weights use; taps of zeros are left out."""
     matrix = tap_matrix(convolution)
-    # A tap of zeros would need a head that may not be there, and changes no output.
+    # A tap of zeros changes no output, but as a target it might need another head.
     used = np.flatnonzero(matrix.any(1))
     columns = combinations(matrix[used], roundoff)
     one_for_each = shift_targets(attention.grid, [convolution.offsets[t] for t in used])
@@ -89,10 +90,10 @@ def kernel_targets(attention: AttentionRows, convolution: Convolution, roundoff:
 
 
 def weights_on(convolution: Convolution, targets: Targets) -> tuple[Array, Array]:
-    """The weights of the convolution on the taps that are used, and on each target: rows of numbers."""
+    """The weights of the convolution as one row per used tap, and as one row per target."""
     places = {offset: t for t, offset in enumerate(convolution.offsets)}
     used = tap_matrix(convolution)[[places[offset] for offset in targets.offsets]]
-    # Combinations span the weights of the taps, up to rounding: least squares says by which numbers.
+    # Up to rounding, the targets span the weights of the taps, so least squares gives the weights on the targets.
     parts = used if targets.plain else np.asarray(np.linalg.lstsq(targets.coefficients.T, used, rcond=None)[0], float)
     return used, parts
 
@@ -105,26 +106,32 @@ def head_taps(convolution: Convolution, targets: Targets, mixing: Array) -> Arra
 
 
 def largest_rank(convolution: Convolution, targets: Targets, mixing: Array, roundoff: float) -> int:
-    """The largest rank, to rounding of the weights, of a head's channel matrix within a group."""
+    """The largest rank of a head's channel matrix within a group, up to rounding of the weights."""
     taps = head_taps(convolution, targets, mixing)
     blocks = taps.reshape(len(taps), convolution.groups, -1, taps.shape[2])
     singular = np.linalg.svd(blocks, compute_uv=False)
-    # Singular values below this are rounding of the weights, and would need a wider head.
+    # Singular values below this may come from rounding of the weights, and must not ask for a wider head.
     threshold = 4 * max(blocks.shape[2:]) * roundoff * singular.max()
     return int((singular > threshold).sum(-1).max())
 
 
 PATTERN_ENTRIES = 2**14
-"""Entries of a head in a portion of patterns."""
+"""Largest number of entries of one head in a portion of patterns."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Portion:
-    """Some rows: `attention` (heads, rows, keys), and `places` (taps, rows), the key of each tap or -1.
+    """Some rows of the system, of which each may represent several equal rows.
 
-    Row i represents the `members` whose `kind` is i. `keys` (rows, keys) are the places in the grid of the portion's
-    keys, -1 for a key without one; None means all keys of the grid, in order.
+    Args:
+        rows: numbers of the rows.
+        attention: attention of the heads, (heads, rows, keys).
+        places: the key of each tap, or -1, (taps, rows).
+        members: numbers of all rows that are represented.
+        kind: for each member, the index in `rows` of the row that represents it.
+        keys: the places in the grid of this portion's keys, (rows, keys), with -1 for unused columns; None if the keys
+            are all keys of the grid, in order.
     """
 
     rows: Whole
@@ -140,7 +147,7 @@ class Portion:
         return np.bincount(self.kind, minlength=len(self.rows))
 
     def only(self, places: Whole) -> "Portion":
-        """Some of its rows, each representing itself alone."""
+        """The portion of these rows, in which every row represents only itself."""
         rows = self.rows[places]
         keys = None if self.keys is None else self.keys[places]
         alone = np.arange(len(rows))
@@ -165,13 +172,13 @@ def portions(attention: AttentionRows, targets: Targets, group: Whole) -> Iterat
     for portion in read_portions(attention, targets, group):
         count += len(portion.members)
         yield portion
-    # A verdict is about all queries: with a skipped row it would be about some of them.
+    # A verdict is about all queries, so no row may be skipped.
     if count != len(group):
         raise RuntimeError(f"{attention.name}: of {len(group)} rows, {count} were read")
 
 
 def read_portions(attention: AttentionRows, targets: Targets, group: Whole) -> Iterator[Portion]:
-    """The portions as they are read."""
+    """The portions of a group of rows, without the check of `portions`."""
     images, queries = np.divmod(group, targets.places.shape[1])
     for image in np.unique(images):
         asking = queries[images == image]
@@ -187,10 +194,10 @@ def read_portions(attention: AttentionRows, targets: Targets, group: Whole) -> I
 
 
 def patterns(first: int, asking: Whole, hot: Whole, places: Whole) -> Iterator[Portion]:
-    """One-hot rows that read the keys `hot` (heads, queries), each pattern of equal keys once."""
+    """One-hot rows that read the keys `hot` (heads, queries), with every pattern of equal keys once."""
     heads, keys = len(hot), np.concatenate([hot, places])
-    # The equations depend only on which keys are equal, so each key is named by the first row that has it: three heads
-    # that read 7, 9, 7 and a tap at 9 become 0, 1, 0, 1.
+    # The equations depend only on which keys are equal, so a key is named by the index of the first head or tap that
+    # has it: three heads that read 7, 9, 7 and a tap at 9 become 0, 1, 0, 1.
     labels = first_places(keys)
     kinds, chosen, kind = np.unique(labels, axis=1, return_index=True, return_inverse=True)
     used, kind = np.unique(kinds[kinds >= 0]), kind.reshape(-1)
@@ -212,8 +219,8 @@ def patterns(first: int, asking: Whole, hot: Whole, places: Whole) -> Iterator[P
 
 
 def first_places(keys: Whole) -> Whole:
-    """For each entry of a column, the first row with the same number; -1 for entries that are -1."""
-    # The sort is stable, so that the first of a run of equal numbers is the first of the column.
+    """For each entry of a column, the index of the first equal entry of the column; -1 for entries that are -1."""
+    # The sort is stable, so the first of several equal numbers is also the first one in the column.
     order = np.argsort(keys, axis=0, kind="stable")
     ordered = np.take_along_axis(keys, order, 0)
     new = np.concatenate([np.ones((1, keys.shape[1]), dtype=bool), ordered[1:] != ordered[:-1]])

@@ -33,12 +33,15 @@ from conv2attn.verdicts import Verdict
 class Expression:
     """`W_val` and `W_out` with which the heads of given attention best approximate a convolution.
 
-    `condition` is the verdict at all queries of the convolution: for the shifts of the taps, or, if that fails, for the
-    combinations of them that the convolution uses. Where it holds, the heads compute the convolution to its residual;
-    otherwise `mixing` (targets, heads) is that of least squares. `layer` has the weights.
-
-    `bound`: in real arithmetic, heads with these weights differ from the convolution by at most `bound * max|X|`. It
-    rests on claim L3 (L3_near), and names it.
+    Args:
+        weights: `W_val`, `W_out` and the bias.
+        condition: the verdict at all queries of the convolution, for the shifts of the taps as targets. If the heads
+            cannot give all shifts, the targets are the combinations of shifts that the convolution uses.
+        mixing: coefficients of the heads, (targets, heads). If the condition does not hold, they are those of least
+            squares.
+        bound: in real arithmetic, the heads with these weights differ from the convolution by at most
+            `bound * max|X|`. It rests on claim L3 (L3_near), and names it.
+        layer: a layer with these weights.
     """
 
     weights: Weights
@@ -51,9 +54,9 @@ class Expression:
 def express(
     convolution: nn.Module | Convolution, layer: MultiHeadSelfAttention, *, grid: Sequence[int] | int | None = None
 ) -> MultiHeadSelfAttention:
-    """The layer with the heads of `layer` whose weights best approximate `convolution`: the layer of `expression`.
+    """A layer with the heads of `layer`, and with weights by which they best approximate `convolution`.
 
-    `expression` also returns a verdict, and a bound on the difference for all images.
+    `expression` returns this layer with a verdict and with a bound on the difference for all images.
 
     Examples:
         >>> import conv2attn, torch
@@ -69,15 +72,18 @@ def express(
 def expression(
     convolution: nn.Module | Convolution, layer: MultiHeadSelfAttention, *, grid: Sequence[int] | int | None = None
 ) -> Expression:
-    """The layer that has the positions of `layer` and the padding, strides and bias of `convolution`.
+    """Approximates `convolution` by a layer with the positions of `layer`, and with a bound on the difference.
+
+    The layer has the padding, strides and bias of the convolution.
 
     Args:
         convolution: the convolution to express.
-        layer: its positions are kept; its values, outputs and geometry are ignored.
-        grid: sides of the input for which soft heads are fitted; three kernels a side by default. The fit of hard heads
+        layer: the layer whose positions are kept; its values, outputs and geometry are ignored.
+        grid: sides of the input for which soft heads are fitted; by default three kernels wide. The fit of hard heads
             is the same at every size.
     Raises:
-        UsageError: the axes differ (C2A504), or it is not such a layer, or its attention depends on the image (C2A502).
+        UsageError: the numbers of axes differ (C2A504), `layer` is of another class, or its attention depends on the
+            image (C2A502).
     Source: Cordonnier et al. 2020, Lemma 3, with one Phi for all queries; claim L3' of proofs/.
     """
     check_ours(layer)
@@ -90,7 +96,7 @@ def expression(
         )
     spans = [d * (k - 1) + 1 for d, k in zip(kernel.dilation, kernel.kernel_size, strict=True)]
     sides = as_sides(grid, layer.dimensions) or tuple(3 * span for span in spans)
-    # The attention of the layer on the geometry of the convolution: weights of zero are never read from it.
+    # A layer of zero weights has the attention of `layer` on the geometry of the convolution; only that is read.
     zeros = head_weights(kernel, torch.zeros_like(kernel.taps()[:1]).expand(layer.heads, -1, -1))
     attention = read_layer("expressed", with_weights(kernel, layer, zeros), sides, MEMORY_LIMIT)
     limits = limits_for(attention, None, None)
@@ -101,7 +107,7 @@ def expression(
         condition = check("kernel", attention, targets, limits)
         if condition.verdict is Verdict.HOLDS:
             break
-    # The padded keys have the whole kernel of each query, since a convolution has an output nowhere else.
+    # Every query has its whole kernel on the padded keys, since a convolution has outputs only there.
     rows = np.arange(attention.grid.shape[0])
     mixing = best_mixing(condition, attention, targets, limits, rows)
     taps = torch.from_numpy(head_taps(kernel, targets, mixing)).to(kernel.weight)
@@ -117,14 +123,14 @@ def expression(
 def best_mixing(condition: Condition, attention: AttentionRows, targets: Targets, limits: Limits, rows: Whole) -> Array:
     """The Phi of a condition that holds, otherwise that of least squares, (targets, heads)."""
     if condition.targets and all(target.verdict is Verdict.HOLDS for target in condition.targets):
-        # The mixing that was proved is kept: least squares would give another one, without a proof.
+        # The mixing that was proved is used. Least squares would give another mixing, without a proof.
         weights = [[float(Fraction(w)) for w in target.weights] for target in condition.targets]
         return np.array(weights).reshape(len(weights), attention.heads)
     return factors_of(portions(attention, targets, rows), targets.coefficients, limits.max_phi).plain
 
 
 def head_weights(convolution: Convolution, taps: torch.Tensor) -> Weights:
-    """Weights with these channel matrices (heads, d_out, d_in / groups) in two factors, and the convolution's bias."""
+    """The channel matrices `taps` (heads, d_out, d_in / groups) in two factors, and the convolution's bias."""
     width = min(convolution.d_in, convolution.d_out) // convolution.groups
     value, output = factors(taps.detach(), convolution.groups, width)
     return Weights(value, output, convolution.bias, convolution.groups)

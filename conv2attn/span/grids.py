@@ -1,6 +1,6 @@
 """Grids of queries and of keys, and offsets between them, as users write them: integers of any library.
 
-Queries stand on every key, on some of the keys (strides), or in the cells that keys pool.
+There is one query at every key, a query at some of the keys (strides), or a cell of queries for every key (pooling).
 """
 
 import math
@@ -16,21 +16,21 @@ from conv2attn.errors import UsageError
 from conv2attn.theory.basis import AttentionGrid, Offset, Sides, Sites
 
 FARTHEST = 2**31
-"""Bound on an offset along one axis, in pixels: no grid is as long, and sums of two such numbers fit int64."""
+"""Offsets along one axis are below this many pixels. No grid is as long, and sums of two offsets fit int64."""
 MOST_OFFSETS = 4096
-"""Most offsets of a kernel, as of 64x64 or 16x16x16: a float64 matrix of (offsets, offsets) takes 128 MiB."""
+"""A kernel has at most this many offsets, such as 64x64 or 16x16x16; an (offsets, offsets) matrix takes 128 MiB."""
 
 
 def is_number(value: Any) -> TypeGuard[SupportsIndex]:
-    """Whether it is one integer, of any library."""
+    """Whether `value` is one integer, of any library."""
     return hasattr(value, "__index__") and not getattr(value, "ndim", 0)
 
 
 def as_integers(values: Any) -> tuple[int, ...]:
-    """A sequence of integers of any library as a tuple; nothing is rounded.
+    """A sequence of integers of any library as a tuple, without rounding.
 
     Raises:
-        UsageError: it is not a sequence of integers (C2A006).
+        UsageError: `values` is not a sequence of integers (C2A006).
     """
     try:
         return tuple(index(number) for number in values)
@@ -43,10 +43,10 @@ def as_integers(values: Any) -> tuple[int, ...]:
 
 
 def as_sides(grid: Sequence[int] | int | None, dimensions: int) -> Sides | None:
-    """Sides as a tuple; one number is a side of all axes.
+    """Sides as a tuple; one number is the side of all axes.
 
     Raises:
-        UsageError: they are not integers (C2A006).
+        UsageError: the sides are not integers (C2A006).
     """
     if grid is None:
         return None
@@ -54,10 +54,10 @@ def as_sides(grid: Sequence[int] | int | None, dimensions: int) -> Sides | None:
 
 
 def axes_named(sides: Any) -> int | None:
-    """Number of axes of some sides; None where sides are None, or one number for all axes.
+    """Number of axes of some sides; None if `sides` is None, or one number for all axes.
 
     Raises:
-        UsageError: they are not integers (C2A006).
+        UsageError: the sides are not integers (C2A006).
     """
     return None if sides is None or is_number(sides) else len(as_integers(sides))
 
@@ -91,7 +91,7 @@ def check_extent(offsets: int, farthest: int) -> None:
 @final
 @dataclass(frozen=True)
 class PooledGrid:
-    """Keys that are cells of `cell` queries along each axis. A query stands in its cell; offsets count cells."""
+    """A grid of keys, each of which pools a cell of `cell` queries along each axis. Offsets count cells."""
 
     keys: Sides
     cell: int
@@ -121,11 +121,11 @@ Grid = AttentionGrid | PooledGrid
 def grid_of(name: str, queries: int, keys: int, sides: Sides | None, dimensions: int) -> Grid:
     """The grid of attention with these numbers of queries and keys.
 
-    `sides` are those of the keys or of the queries. None infers a line, square or cube of keys.
+    `sides` may be those of the keys or of the queries. If it is None, a line, square or cube of keys is inferred.
 
     Raises:
-        UsageError: the sides do not fit, the keys form no square or cube, or queries and keys are related by no whole
-            stride and no whole pooled cell (C2A503).
+        UsageError: the sides do not fit, the keys form no square or cube, or the queries are related to the keys
+            neither by an integer stride nor by integer cells (C2A503).
     """
     if sides is None:
         sides = root(name, keys, dimensions)
@@ -137,7 +137,7 @@ def grid_of(name: str, queries: int, keys: int, sides: Sides | None, dimensions:
             f"{name}: a grid {shape} has {math.prod(sides)} pixels, not {tokens}",
             "Pass its sides with --grid, and the number of leading class tokens with --extra-tokens.",
         )
-    # A stride is no longer than a side, and the cell of a pooled key is the ratio of both numbers along one axis.
+    # A stride is at most a side, and a cell has the ratio of both numbers as its side.
     ratio = max(queries / keys, keys / queries) ** (1 / len(sides))
     steps = range(2, 2 + max(*sides, round(ratio)))
     fitting = next((grid for grid in grids_with(tuple(sides), steps) if grid.shape == (queries, keys)), None)
@@ -151,15 +151,15 @@ def grid_of(name: str, queries: int, keys: int, sides: Sides | None, dimensions:
 
 
 def sides_among(sides: Sides | None, counts: Sequence[int], others: Iterable[Sequence[int]]) -> Sides | None:
-    """The sides of one layer's tokens, where the caller's `sides` may be those of another layer.
+    """The sides of one layer's tokens, from the caller's `sides`, which may be those of another layer.
 
-    One grid serves all layers of a network with several resolutions: if the sides do not fit this layer's `counts` of
-    queries or keys but fit one of `others`, every side is scaled by the same ratio.
+    The caller passes one grid for all layers of a network, which may have several resolutions. If the sides do not fit
+    this layer's `counts` of queries or keys, but fit the counts of another layer, every side is scaled by one ratio.
     """
     if sides is None or math.prod(sides) in counts or min(sides) < 1:
         return sides
-    # Sides that fit no layer are a mistake of the caller's, and are refused as they are.
-    if not any(math.prod(sides) in each for each in others):
+    # Sides that fit no layer are an error of the caller. They are returned unchanged, and refused later.
+    if not any(math.prod(sides) in other for other in others):
         return sides
     for count in counts:
         ratio = (count / math.prod(sides)) ** (1 / len(sides))
@@ -180,12 +180,12 @@ def noted(grid: Grid, inferred: bool) -> list[str]:
 
 
 def no_common_grid(queries: int, keys: int) -> str:
-    """The reason why attention is not read: its queries and keys stand on no common grid."""
+    """The reason why attention is not read: its queries and keys have no common grid."""
     return f"{queries} queries attend to {keys} keys, which are not one grid"
 
 
 def grids_with(sides: Sides, steps: Iterable[int]) -> Iterator[Grid]:
-    """The grids whose keys or queries have these sides: first one query on every key, then each step in turn."""
+    """The grids whose keys or queries have these sides: first one query per key, then strides and cells, by step."""
     yield AttentionGrid(sides, Sites.everywhere(len(sides)))
     # The first grid with the right numbers is taken, so steps are tried from the smallest.
     for step in steps:
@@ -208,7 +208,7 @@ def root(name: str, tokens: int, dimensions: int) -> Sides:
     Raises:
         UsageError: the tokens form no square or cube (C2A503).
     """
-    # The root is a float: it is rounded, and checked in integers.
+    # The root is a float, so it is rounded and then checked in integers.
     side = round(tokens ** (1 / dimensions))
     if side**dimensions != tokens:
         shape = {2: "square", 3: "cube"}[dimensions]

@@ -1,4 +1,4 @@
-"""The attention of a layer of this project, computed from its parameters: the ideal operator on its padded keys."""
+"""The attention of a layer of this project, computed from its parameters on its padded keys."""
 
 import math
 import operator
@@ -25,15 +25,16 @@ from conv2attn.theory.basis import (
 )
 
 SCORE_ROUNDINGS = 5
-"""Roundings of a quadratic score: displacement from its centre, square, sum over axes, alpha, and the softmax's
-subtraction. The relative error of a weight is at most this many roundoffs times the size of its score."""
+"""Roundings of a quadratic score: the displacement from its centre, the square, the sum over axes, the product with
+alpha, and the subtraction of the softmax. The relative error of a weight is at most this many roundoffs times the
+absolute value of its score."""
 
 
 def check_ours(layer: object) -> None:
-    """Refuses modules that are not a layer of this project: only in these are values and outputs read and replaced.
+    """Refuses modules other than `MultiHeadSelfAttention`, whose values and outputs can be read and replaced.
 
     Raises:
-        UsageError: it is not such a layer (C2A502), or its parameters have no numbers (C2A006).
+        UsageError: `layer` is of another class (C2A502), or its parameters have no numbers (C2A006).
     """
     if not isinstance(layer, MultiHeadSelfAttention):
         raise UsageError("C2A502", f"{type(layer).__name__} is not a MultiHeadSelfAttention", "Pass such a layer.")
@@ -43,12 +44,12 @@ def check_ours(layer: object) -> None:
 def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_limit: int) -> AttentionRows:
     """The rows of a layer whose attention does not depend on the image, for inputs with these sides.
 
-    Hard heads are one-hot, as the layer's dtype computes them. Other heads are a softmax in float64, with the
-    uncertainty of the layer's dtype.
+    Hard heads are one-hot, as the layer's dtype computes them. Other heads are computed by a softmax in float64, and
+    have the uncertainty of the layer's dtype.
 
     Raises:
         UsageError: the attention depends on the image (C2A502), the number of sides is not that of the layer's axes
-            (C2A503), its scores are not finite (C2A408), or those of one axis exceed the memory (C2A202).
+            (C2A503), its scores are not finite (C2A408), or the scores of one axis exceed the memory limit (C2A202).
     """
     if layer.has_content:
         raise UsageError(
@@ -59,10 +60,10 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     if len(sides) != layer.dimensions:
         mismatch = f"{name}: a grid {'x'.join(map(str, sides))} does not have {layer.dimensions} axes"
         raise UsageError("C2A503", mismatch, "Pass one side for each axis with --grid.")
-    # A layer that strides by its output has attention at every pixel, some of which is then left out.
+    # A layer that strides by its output computes attention at every pixel, and leaves out some outputs afterwards.
     call_sites = layer.sites if layer.stride_by == "queries" else layer.sites.without_stride()
     grid = AttentionGrid(layer.image_padding.sides(sides), call_sites)
-    # The scores of one axis are the least that any order of evaluation holds at once.
+    # Every order of evaluation holds at least the scores of one axis at once.
     least, allowed = 8 * max(map(operator.mul, grid.queries, grid.keys)), max(memory_limit, MEMORY_LIMIT)
     if least > allowed:
         raise UsageError(
@@ -77,7 +78,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     queries, keys = grid.shape
     step = rows_at_once(layer.heads, keys, memory_limit)
 
-    # As the engines do: scores of half formats, which count exactly to 256 or 2048 only, are computed in float32.
+    # As in the layer, scores of half formats are computed in float32: half formats count exactly to 256 or 2048 only.
     computed_in = torch.float32 if hard and dtype != torch.float64 else precise
     axes = None if (quadratic := isotropic(operators)) is None else softmax_by_axis(quadratic, grid)
 
@@ -92,7 +93,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     notes = ["from parameters, positions alone: its relative encoding"]
     if grid.keys != tuple(sides):
         notes.append(f"judged on its padded keys, {'x'.join(map(str, grid.keys))}")
-    # Offsets say which keys hard heads read, and no attention is computed; where they do not, the rows are scanned.
+    # If the offsets of hard heads determine the keys that they read, no attention is computed. Otherwise rows are read.
     hot = keys_read(operators, grid, dtype)
     if hot is None and hard:
         hot = read_if_one_hot(read, queries, step)
@@ -104,10 +105,10 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
             "C2A408", f"{name}: its scores on {keys_in_words} keys are not finite", "Train or load it again."
         )
     roundoff = ROUNDOFF[str(dtype).removeprefix("torch.")]
-    # Each further axis is a softmax of its own, and one product.
+    # Every axis after the first adds the error of its own softmax, and of one product.
     factors = 0 if axes is None else (len(axes) - 1) * (ULPS + 1)
-    # An error e of a score is a relative error e of its weight. Scores here are of float64, whose rounding grows with
-    # their size.
+    # An error e of a score is a relative error e of its weight. Scores are computed in float64 here, and their rounding
+    # grows with their size.
     lost_in_scores = math.ceil((SCORE_ROUNDINGS * largest + factors) * ROUNDOFF["float64"] / roundoff)
     return AttentionRows(
         name,
@@ -129,8 +130,9 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
 
 @torch.no_grad()
 def largest_score(operators: Positions, grid: AttentionGrid, step: int) -> float:
-    """The largest absolute score in float64; NaN where a score is NaN."""
-    # Quadratic scores are sums over axes of terms of one sign, so that the largest of each axis add up to the largest.
+    """The largest absolute score in float64; NaN if a score is NaN."""
+    # A quadratic score is a sum over axes of terms of one sign, so the largest terms of the axes add up to the largest
+    # score.
     if (quadratic := isotropic(operators)) is not None:
         parts = (quadratic.axis_scores(grid.displacement(a), a, torch.float64) for a in range(operators.dimensions))
         return float(torch.stack([part.abs().amax((1, 2)) for part in parts]).sum(0).max())
@@ -140,7 +142,7 @@ def largest_score(operators: Positions, grid: AttentionGrid, step: int) -> float
 
 
 def read_if_one_hot(read: Callable[[int, Whole], Array], queries: int, step: int) -> Whole | None:
-    """The key that each head reads at each query, (heads, queries); None if some row is not one-hot."""
+    """The key that every head reads at every query, (heads, queries); None if a row of attention is not one-hot."""
     keys = []
     for start in range(0, queries, step):
         block = read(0, np.arange(start, min(start + step, queries)))
@@ -157,7 +159,7 @@ def softmax_by_axis(operators: QuadraticSoftmax, grid: AttentionGrid) -> tuple[A
     As in `cut_softmax`, small weights are set to 0, so that neither weights nor products over the axes are subnormal.
     """
     parts = (operators.axis_scores(grid.displacement(a), a, torch.float64) for a in range(len(grid.keys)))
-    # Subnormal weights would be multiplied slowly, and lose digits that the bound on rounding counts on.
+    # Products of subnormal weights are slow, and lose digits that the bound on rounding assumes.
     least = np.finfo(float).tiny ** (1 / len(grid.keys))
     return tuple(np.where((weights := cut_softmax(part).numpy()) < least, 0.0, weights) for part in parts)
 
@@ -168,7 +170,7 @@ def outer_product(axes: tuple[Array, ...], grid: AttentionGrid, wanted: Whole) -
     The softmax of a sum over axes is the product of the softmaxes (claim L2d).
     """
     along = grid.coordinates(torch.from_numpy(wanted))
-    # Rows are read in every pass. The tables of the axes replace an exponential for each pair of a query and a key.
+    # Rows are read once per pass. The tables of the axes save one exponential per pair of a query and a key.
     rows, *others = (torch.from_numpy(profile)[:, index] for profile, index in zip(axes, along, strict=True))
     for profile in others:
         rows = (rows[..., None] * profile[..., None, :]).flatten(2)
@@ -180,17 +182,17 @@ def keys_read(operators: Positions, grid: AttentionGrid, dtype: torch.dtype) -> 
     """The key that each head reads at each query, (heads, queries); None if the offsets do not determine it.
 
     Hard heads whose targets are all on the grid are bitwise one-hot on them. For a target beyond the grid, quadratic
-    heads read the nearest key of the box, one axis at a time (E8 of docs/errata.md): every other key is farther by at
-    least 1 in squared pixels. If no score is rounded, its weight vanishes like that of a neighbour of a target. Scores
-    are not rounded if alpha is a power of two and the largest square fits the significand.
+    heads read the nearest key of the box, one axis at a time (E8 of docs/errata.md): the squared distance of every
+    other key is larger by at least 1. If no score is rounded, the weight of every other key is 0. Scores are not
+    rounded if alpha is a power of two and the largest square fits the significand.
     """
     offsets = hard_offsets(operators, dtype)
     if isinstance(offsets, str):
         return None
-    # Off the grid the target is the nearest key, which rounded scores might not distinguish from its neighbours.
+    # For a target off the grid, rounded scores might not distinguish the nearest key from its neighbours.
     if first_stray(grid, offsets) is not None and not scores_are_exact(operators, grid, offsets, dtype):
         return None
-    # Row-major places, built one axis at a time; the clip is the nearest key of the box.
+    # Row-major numbers of keys, built one axis at a time. The clip gives the nearest key of the box.
     read = np.zeros((len(offsets), 1), dtype=np.int64)
     for axis, side in enumerate(grid.keys):
         along = np.array([offset[axis] for offset in offsets])[:, None] + grid.site(axis).numpy()

@@ -1,7 +1,7 @@
-"""Least squares by a QR of chunks: where the programme starts, ranks, distances, and residuals that are rounded up.
+"""Least squares by a QR over chunks of rows: mixings of heads, ranks, distances, and residuals rounded up.
 
-Products of columns lose half the digits, so they are used only where the columns are far from dependent. No verdict is
-decided here.
+A mixing has one coefficient per head. With A for the attention of the heads and E for the targets, least squares finds
+the mixings phi with the smallest `|e - phi A|`. No verdict is decided here.
 """
 
 from collections.abc import Iterable
@@ -16,11 +16,11 @@ from conv2attn.span.equations import Portion, Targets
 from conv2attn.theory.bounds import gamma
 
 NEGLIGIBLE = 64 * np.finfo(np.float64).eps
-"""Singular values below this share of the largest are taken as 0."""
+"""Singular values below this share of the largest count as 0."""
 WELL = 1e-6
-"""Products of columns whose least eigenvalue is this share of the largest have a triangular factor to ten digits."""
+"""If the least eigenvalue of a Gram matrix is above this share of the largest, its Cholesky factor has ten digits."""
 RIDGES = np.concatenate([[0.0], 10.0 ** np.arange(-30.0, 2.0)])
-"""Factors on the largest squared singular value that are tried as regularisation: all that float64 can tell apart."""
+"""Regularisations to try, as multiples of the largest squared singular value: the range that float64 resolves."""
 
 
 @final
@@ -28,10 +28,13 @@ RIDGES = np.concatenate([[0.0], 10.0 ** np.arange(-30.0, 2.0)])
 class Factors:
     """Ranks, directions and least squares from the factor R of `[A^T E^T]`.
 
-    `singular` (heads) and `directions` (heads, heads, one per row) are those of the attention. `plain` (targets, heads)
-    are the mixings of least squares, `bounded` those with a norm of at most the bound. `distance` is each target's
-    distance from the span, over the target's length. `explained` is the share of the attention, in squares, that the
-    best combination of the targets for each head explains.
+    Args:
+        singular: singular values of the attention, (heads).
+        directions: singular directions of the attention, one per row, (heads, heads).
+        plain: mixings of least squares, (targets, heads).
+        bounded: mixings of regularised least squares, whose norm is within the limit, (targets, heads).
+        distance: distance of a target from the span of the heads, divided by the target's length, (targets).
+        explained: share of the attention, in squares, that the best combination of targets for each head explains.
     """
 
     singular: Array
@@ -43,22 +46,22 @@ class Factors:
 
     @property
     def threshold(self) -> float:
-        """The singular value up to which a direction is rounding."""
+        """The singular value up to which a direction counts as rounding."""
         return float(NEGLIGIBLE * self.singular[0])
 
     @property
     def kept(self) -> NDArray[np.bool_]:
-        """The directions that are not rounding."""
+        """Which directions do not count as rounding."""
         return np.asarray(self.singular > self.threshold)
 
 
 def factors_of(portions: Iterable[Portion], coefficients: Array, bound: float) -> Factors:
-    """The factors over some rows."""
+    """The factors of all rows of these portions; `bound` is the limit on the norm of mixings."""
     factor = triangle(portions, coefficients)
     heads = factor.shape[1] - len(coefficients)
     attention_part, target_part = factor[:, :heads], factor[:, heads:]
-    # `explained` is the other way round: the heads are projected on the span of the targets. R may replace the stacked
-    # rows here too, since an orthogonal factor changes no inner product.
+    # For `explained`, the heads are projected on the span of the targets. R may replace the stacked rows here too,
+    # since an orthogonal factor changes no inner product.
     basis, singular, _ = np.linalg.svd(target_part, full_matrices=False)
     along = basis[:, singular > NEGLIGIBLE * singular[:1]].T @ attention_part
     explained = float((along**2).sum() / (attention_part**2).sum())
@@ -67,8 +70,8 @@ def factors_of(portions: Iterable[Portion], coefficients: Array, bound: float) -
 
 def factored(triangular_factor: Array, heads: int, bound: float) -> Factors:
     """The factors from R (..., rows, heads + targets), of one group of rows or of several."""
-    # R has the singular values of the whole system, and only as many rows as columns: the attention itself is never
-    # held at once.
+    # R has the singular values of the whole system, but only as many rows as columns. So the whole attention is never
+    # in memory.
     left, singular, right = np.linalg.svd(triangular_factor[..., :heads], full_matrices=False)
     components = np.swapaxes(left, -1, -2) @ triangular_factor[..., heads:]
     squares = (triangular_factor[..., heads:] ** 2).sum(-2)
@@ -81,8 +84,8 @@ def factored(triangular_factor: Array, heads: int, bound: float) -> Factors:
     plain = mixings_along(right, components * cut)
     best = np.zeros_like(plain)
     norms = np.abs(plain).sum(-1, keepdims=True)
-    # Tikhonov's damping shrinks a mixing until its norm fits. Less damping leaves a smaller residual. From the
-    # strongest damping downwards, each mixing whose norm still fits replaces the one before, for each target.
+    # Tikhonov's damping shrinks a mixing until its norm is within the bound, and less damping leaves a smaller
+    # residual. The damping decreases in this loop, so the last mixing within the bound is the best one for its target.
     for ridge in RIDGES[::-1] if (norms > bound).any() else ():
         damped = singular / (singular**2 + ridge * singular[..., :1] ** 2 + (ridge == 0) * ~kept)
         shrunk = mixings_along(right, components * damped[..., None])
@@ -96,14 +99,15 @@ def mixings_along(right: Array, along: Array) -> Array:
 
 
 def triangle(portions: Iterable[Portion], coefficients: Array) -> Array:
-    """R of the QR of `[A^T E^T]`, its rows all (row, key) of some portions: TSQR, portion after portion."""
-    # TSQR (Demmel, Grigori, Hoemmen and Langou 2012): R of the R so far on top of the next rows is R of all of them.
+    """R of the QR of `[A^T E^T]`, a matrix with one row per (row, key) of all portions."""
+    # TSQR (Demmel, Grigori, Hoemmen and Langou 2012): the R of a matrix that stacks the R so far on the next rows is
+    # the R of all rows.
     factor: Array | None = None
     for portion in portions:
         heads = len(portion.attention)
         before = np.zeros((0, heads + len(coefficients))) if factor is None else factor
-        # Targets name few of the keys. At all others, the rows of `[A^T E^T]` end in zeros, so the factor of the heads
-        # is enough.
+        # Few keys have a target. At all other keys the rows of `[A^T E^T]` end in zeros, so the factor of the heads is
+        # enough.
         rest, target_columns = split(portion, coefficients)
         # A row that represents n equal rows counts n times in a sum of squares, hence sqrt(n) in the factor.
         roots = np.sqrt(portion.times)[:, None]
@@ -116,10 +120,10 @@ def triangle(portions: Iterable[Portion], coefficients: Array) -> Array:
 
 
 def split(portion: Portion, coefficients: Array) -> tuple[Array, Array]:
-    """Attention on keys that no target names, and attention on the others beside the targets.
+    """Splits `[A^T E^T]` by keys: without a target, as attention alone; and with a target, as attention and targets.
 
-    The first is (heads, rows, keys) with zeros at the others, the second (rows, taps, heads + targets). Targets name
-    few keys, and the factor of all others is narrower.
+    The first part is (heads, rows, keys), with zeros at keys that have a target. The second part is (rows, taps,
+    heads + targets). Most keys have no target, and the factor of the first part is narrower.
     """
     heads, rows, _ = portion.attention.shape
     rest, queries = portion.attention.copy(), np.arange(rows)
@@ -133,7 +137,7 @@ def split(portion: Portion, coefficients: Array) -> tuple[Array, Array]:
 
 
 def widened(factor: Array, targets: int) -> Array:
-    """A triangle of attention with columns of zeros for the targets."""
+    """A triangular factor of the attention, with columns of zeros for the targets."""
     return np.concatenate([factor, np.zeros((*factor.shape[:-1], targets))], -1)
 
 
@@ -143,13 +147,10 @@ def triangular(rows: Array) -> Array:
 
 
 def triangles(columns: Array) -> Array:
-    """R of the QR of the columns (groups, heads, entries), by Cholesky of their products where that has ten digits.
-
-    Columns that are nearly dependent always take the QR.
-    """
+    """R of the QR of columns (groups, heads, entries), from their Gram matrix if that is accurate enough."""
     products = columns @ columns.swapaxes(1, 2)
-    # Products of columns square the condition number. Their Cholesky factor is cheaper than a QR, and as good, while
-    # the eigenvalues are this close together.
+    # A Gram matrix squares the condition number. Its Cholesky factor is cheaper than a QR, and accurate to ten digits
+    # if the eigenvalues are this close together. Nearly dependent columns need the QR.
     values = np.linalg.eigvalsh(products)
     if (values[:, 0] > WELL * values[:, -1]).all():
         return np.asarray(np.linalg.cholesky(products)).swapaxes(1, 2)
@@ -159,7 +160,7 @@ def triangles(columns: Array) -> Array:
 
 
 CANDIDATES = 4
-"""Mixings per head whose residuals are computed at once: their remainders are this many times the attention."""
+"""Mixings that are tried at once, per head: their remainders take this many times the memory of the attention."""
 
 
 def rounded_up(
@@ -167,16 +168,20 @@ def rounded_up(
 ) -> Array:
     """Residuals as computed in float64, plus a bound on all rounding of `sum_k |e - phi A|`.
 
-    No two taps of one row have the same key; `largest` is the largest 1-norm of a target at one row. `row_sum` bounds
-    the sum of a row of attention.
+    It requires that no two taps of a row have the same key.
+
+    Args:
+        largest: for each target, its largest 1-norm at a row.
+        row_sum: a bound on the sum of a row of attention.
+        width: number of keys.
     """
     steps = mixings.shape[-1] + 4
     # Each entry of `e - phi A` is an inner product of heads + 1 terms. Its error is at most gamma times the sum of
     # their absolute values (Higham 2002, eq. 3.5), which over the keys is at most |e|_1 + |phi|_1 row_sum.
     reach = largest + np.abs(mixings).sum(-1) * row_sum
-    # A mixing with one non-zero, a power of two, has exact products. The one subtraction from a target rounds relative
-    # to its result, which the last factor covers. Without this, a one-hot head that is the shift would not be exactly
-    # 0.
+    # A mixing whose only non-zero entry is a power of two has exact products. The subtraction from a target rounds
+    # relative to its result, which the last factor covers. Without this case, a one-hot head that equals the shift
+    # would not have a residual of exactly 0.
     powers = ((np.frexp(np.abs(mixings))[0] == 0.5) | (mixings == 0)).all(-1)
     selects = ((mixings != 0).sum(-1) <= 1) & powers & ((coefficients != 0).sum(-1) <= 1)
     drift = np.where(selects, 0.0, gamma(steps, ROUNDOFF["float64"]) * reach)
@@ -185,7 +190,7 @@ def rounded_up(
 
 
 def remainders_of(portion: Portion, coefficients: Array, mixings: Array) -> Array:
-    """`e - phi A` of each candidate, (candidates, rows, keys)."""
+    """`e - phi A` of each mixing phi and its target e, (candidates, rows, keys)."""
     heads, rows, keys = portion.attention.shape
     remainders = (-mixings @ portion.attention.reshape(heads, -1)).reshape(len(mixings), rows, keys)
     add_targets(remainders, portion, coefficients)
@@ -202,15 +207,16 @@ def add_targets(rows: Array, portion: Portion, coefficients: Array) -> None:
 def residuals_of(
     portions: Iterable[Portion], targets: Targets, width: int, mixings: Array, wanted: NDArray[np.int64], most: int
 ) -> tuple[Array, list[Whole]]:
-    """The residual of each mixing (candidates, heads) for target `wanted[c]` at its worst row, rounded up.
+    """The residual of mixing c of (candidates, heads) for target `wanted[c]` at its worst row, rounded up.
 
-    Beside it are the `most` rows (or fewer) with the largest residuals, worst first. `width` is the number of keys.
+    The second result is, for every mixing, at most `most` rows with the largest residuals, worst first. `width` is the
+    number of keys.
     """
     worst, row_sum = np.zeros(len(mixings)), 0.0
     sizes_kept: Array = np.zeros((len(mixings), 0))
     rows_kept: Whole = np.zeros((len(mixings), 0), dtype=np.int64)
     for portion in portions if len(mixings) else ():
-        # Rows of attention sum to 1 only up to rounding, so the largest sum bounds what a mixing moves.
+        # Rows of attention sum to 1 only up to rounding, so the largest sum is used.
         row_sum, width = max(row_sum, float(portion.attention.sum(-1).max())), max(width, portion.attention.shape[2])
         step = CANDIDATES * mixings.shape[-1]
         parts = [slice(start, start + step) for start in range(0, len(mixings), step)]
@@ -221,7 +227,7 @@ def residuals_of(
         if most:
             sizes_kept = np.concatenate([sizes_kept, sizes], 1)
             rows_kept = np.concatenate([rows_kept, np.broadcast_to(portion.rows, sizes.shape)], 1)
-            # The worst rows of all portions so far: sorting few beside few is cheaper than keeping all sizes.
+            # Only the worst rows so far are kept, which takes less memory than the sizes of all rows.
             order = np.argsort(-sizes_kept, axis=1, kind="stable")[:, :most]
             sizes_kept = np.take_along_axis(sizes_kept, order, 1)
             rows_kept = np.take_along_axis(rows_kept, order, 1)

@@ -1,4 +1,7 @@
-"""The attention rows of one layer or array on its grid, which the caller passed, the run showed, or is inferred."""
+"""The attention rows of one layer or array on its grid.
+
+The grid is the one that the caller passed, otherwise the one that the run of the network showed, otherwise inferred.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -40,10 +43,10 @@ def rows_of(
 ) -> AttentionRows:
     """The attention rows of a layer on a grid, by position alone, or of an array.
 
-    `exact` declares the numbers of an array exact; `sites` are where its queries stand on its keys, if that is known.
+    `exact` declares the numbers of an array exact; `sites` says at which keys its queries are, if that is known.
 
     Raises:
-        UsageError: it is not attention (C2A502), has no grid (C2A503), or is a model that was declared exact (C2A004).
+        UsageError: `attention` is not attention (C2A502), has no grid (C2A503), or is a model declared exact (C2A004).
     """
     if exact and isinstance(attention, nn.Module | PositionAttention):
         raise UsageError("C2A004", f"{name} is computed in floats: only arrays are exact", "Leave out --exact.")
@@ -76,8 +79,8 @@ def rows_of(
 def read_positions(name: str, positions: PositionAttention, memory_limit: int) -> AttentionRows:
     """The rows of attention by position alone.
 
-    Its uncertainty is that of a softmax in the dtype of the parameters, plus the rounding of the scores and of their
-    distance from the largest score in float64.
+    Their uncertainty is that of a softmax in the dtype of the parameters, plus two errors in float64: the rounding of
+    the scores, and the rounding of their distance from the largest score.
 
     Raises:
         UsageError: the attention is not finite (C2A502).
@@ -87,8 +90,8 @@ def read_positions(name: str, positions: PositionAttention, memory_limit: int) -
     check_rows(name, attention, 2.0**-53)
     one_hot = bool(((attention == 0) | (attention == 1)).all())
     spread = float((positions.scores.amax(-1) - positions.scores.amin(-1)).max())
-    # A weight is the exponential of its score less the largest one: either may be off, and the difference rounds once
-    # more. Beyond `UNDERFLOW` that no longer matters, since the weight is 0.
+    # A weight is the exponential of its score minus the largest score. Both scores have errors, and the difference
+    # rounds once more. Differences beyond `UNDERFLOW` do not matter, since the weight is 0.
     moved = 2 * positions.uncertainty + 2.0**-53 * min(spread, UNDERFLOW)
     return AttentionRows(
         name,
@@ -110,10 +113,14 @@ def read_positions(name: str, positions: PositionAttention, memory_limit: int) -
 @final
 @dataclass(frozen=True)
 class Place:
-    """Where the tokens of a layer stand: the `sides` of their grid, and the number of `leading` tokens before it.
+    """The grid of a layer's tokens.
 
-    `sides` is None where they are unknown. `sites` are where queries stand on the keys, and `notes` say what was
-    guessed.
+    Args:
+        sides: sides of the grid; None if they are unknown.
+        dimensions: number of axes of the grid.
+        leading: number of tokens before the grid, such as a class token.
+        sites: the keys at which the queries are.
+        notes: what was guessed, in words.
     """
 
     sides: Sides | None
@@ -130,7 +137,7 @@ def place_of(
     counts: Mapping[str, tuple[int, ...]],
     dimensions: int | None,
 ) -> Place:
-    """The place of the tokens of a layer: as the caller says, else as the run showed, else inferred from their number.
+    """The grid of a layer's tokens: that of the caller, else that of the run, else inferred from the number of tokens.
 
     Raises:
         UsageError: extra tokens were passed for a layer that is read with its pixels alone (C2A004), or are not a whole
@@ -146,8 +153,8 @@ def place_of(
     dimensions = dimensions or axes_named(grid) or 2
     leading, sides = whole_number(passed or 0, "extra_tokens"), as_sides(grid, dimensions)
     sites: Sites | None = None
-    # The grid of the run holds for the number of leading tokens that the run showed. With another number from the
-    # caller, the rest of the tokens is another grid, which is then inferred.
+    # The grid of the run assumes the number of leading tokens that the run showed. If the caller passes another number,
+    # the grid of the remaining tokens is inferred.
     if sides is None and tokens is not None and passed in (None, tokens.leading):
         leading, sides, dimensions = tokens.leading, tokens.sides or None, len(tokens.sides) or 1
         sites = tokens.sites
@@ -158,16 +165,16 @@ def place_of(
     notes: tuple[str, ...] = ()
     if tokens is None and sides is None and passed is None and dimensions == 2:
         leading, notes = leading_of(counts.get(name, ()))
-    own, *others = (tuple(count - leading for count in each) for each in (counts.get(name, ()), *counts.values()))
+    own, *others = (tuple(count - leading for count in pair) for pair in (counts.get(name, ()), *counts.values()))
     return Place(sides_among(sides, own, others), dimensions, leading, sites, notes)
 
 
 def leading_of(counts: Sequence[int]) -> tuple[int, tuple[str, ...]]:
-    """The number of leading tokens of an array, guessed, with a note: 1 if one token fewer than all form a square."""
+    """Guesses the number of leading tokens of an array, with a note: 1 if all tokens but one form a square."""
     if len(counts) != 2 or counts[0] != counts[1]:
         return 0, ()
     count, side = counts[0], math.isqrt(counts[0])
-    # 50 tokens are a class token and 7x7; 49 may be all pixels, and then none leads.
+    # 50 tokens are taken for a class token and 7x7 pixels, and 49 tokens for 7x7 pixels alone.
     if side**2 == count or side**2 != count - 1 or side < 2:
         return 0, ()
     return 1, (f"{count} {TAKEN_FOR} 1 + {side}x{side}: a class token and a square",)
@@ -182,10 +189,11 @@ def rows_of_read(
     dimensions: int | None = None,
     **options: Any,
 ) -> AttentionRows | Unread:
-    """The rows of a layer on its grid, or why it has none.
+    """The rows of a layer on its grid, or the reason why it has none.
 
     Args:
-        counts: the numbers of queries and keys of all layers, among which one grid serves several resolutions.
+        counts: the numbers of queries and keys of every layer. They show which layer the caller's grid belongs to, if
+            layers have several resolutions.
     """
     name, layer, of_parameters = read.name, read.attention, isinstance(read.attention, ON_PIXELS)
     if isinstance(layer, Unread):
@@ -198,8 +206,8 @@ def rows_of_read(
             name, layer, place.sides, place.dimensions, place.leading, memory_limit, sites=place.sites, **options
         )
     except UsageError as error:
-        # An array without a grid is the caller's mistake. A layer of a run is left unread with the reason, so that one
-        # layer does not end the report on the others; so is an array whose queries are not its keys.
+        # An array without a grid is an error of the caller. A layer of a run is reported as not read instead, with the
+        # reason, so that the other layers are still reported. So is an array whose queries are not its keys.
         apart = len(set(counts.get(name, ()))) == 2 and error.code == "C2A503"
         if of_parameters or (read.tokens is None and not read.unplaced and not apart):
             raise

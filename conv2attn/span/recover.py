@@ -1,4 +1,4 @@
-"""The way back: the convolution that a hard attention layer is, or the one that a soft layer is nearest to."""
+"""Recovers a convolution from an attention layer: an equal one from a hard layer, the nearest one from a soft layer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,9 +33,10 @@ from conv2attn.theory.basis import Basis, Offset, Shift, Weights
 class Recovered:
     """A convolution, the `share` of the layer that it explains, and the Frobenius norm of the `residual`.
 
-    A hard layer equals the convolution at every input size: share 1, residual 0. For a soft layer, `L_q` is the matrix
-    from padded keys and input channels to the output channels of query q, and `C_q` that of the convolution. Sums are
-    over the queries whose whole kernel is on the padded grid, without biases. The taps minimise
+    A hard layer equals the convolution at every input size, so the share is 1 and the residual 0. For a soft layer, let
+    `L_q` be the matrix from padded keys and input channels to the output channels of query q, and `C_q` the same matrix
+    of the convolution. Sums are over the queries whose whole kernel is on the padded grid; biases are left out. The
+    taps minimise
     `residual^2 = sum_q |L_q - C_q|^2`, and `share = 1 - residual^2 / sum_q |L_q|^2`. For attention on inputs, the share
     is that of `conv2attn.heads`, and the residual is None.
     """
@@ -55,23 +56,24 @@ def recover(
 ) -> Any:
     """The convolution that equals a hard attention layer, or the one of this kernel that is nearest to a soft layer.
 
-    Heads on one offset add up; offsets of the kernel without a head are zero taps. Heads or kernels that reach beyond
-    an unpadded grid read its border: replicate padding (E8 of docs/errata.md). For a network, every layer is recovered:
-    layers of conv2attn as above, others from their attention on `example_input` (the zero-padded convolution of
-    `heads`), if their values and outputs are read.
+    Heads with the same offset add up, and offsets of the kernel without a head are zero taps. Heads that reach beyond
+    an unpadded grid read its border, so the convolution has replicate padding (E8 of docs/errata.md). In a network,
+    every layer is recovered. Layers of conv2attn are recovered as above. Other layers are recovered from their
+    attention on `example_input`, if their values and outputs can be read: the result is the zero-padded convolution of
+    `heads`.
 
-    Returns a `Recovered`, or for a network a mapping of names of layers to one each.
+    Returns a `Recovered`; for a network, a mapping from the names of its layers to a `Recovered`.
 
     Args:
         layer: attention by position alone, or a network.
-        kernel_size, dilation: of the nearest convolution; a hard layer has its own. For layers of a network that are
-            not of conv2attn, one odd number up to 7, without dilation.
-        grid: sides of the input for which the nearest convolution is computed; three dilated kernels a side by default.
-        example_input: what a network takes, or a size for one image of noise.
+        kernel_size, dilation: kernel of the nearest convolution; a hard layer ignores them. For layers that are not of
+            conv2attn, the kernel size is one odd number up to 7, without dilation.
+        grid: sides of the input for which the nearest convolution is computed; by default three dilated kernels wide.
+        example_input: the inputs of a network, or a size for one image of noise.
     Raises:
-        UsageError: it is not such a layer (C2A502), its parameters have no numbers (C2A006), its attention depends on
-            the image (C2A505), or no query has the kernel on the grid (C2A504).
-        UnsupportedError: torch.nn has no layer of this geometry (C2A101), or each call gives its weights (C2A103).
+        UsageError: `layer` is of another class (C2A502), its parameters have no numbers (C2A006), its attention depends
+            on the image (C2A505), or no query has the whole kernel on the grid (C2A504).
+        UnsupportedError: torch.nn has no layer of this geometry (C2A101), or the layer stores no weights (C2A103).
     Examples:
         >>> import conv2attn, torch
         >>> conv = torch.nn.Conv2d(3, 4, 3, padding=1)
@@ -92,7 +94,7 @@ def recover(
             "Recover a layer without query and key, or check_span its attention on images.",
         )
     taps = layer.weights.taps().detach()
-    # Hard heads are one-hot, and their offsets are the kernel: nothing is fitted, at any size of the input.
+    # Hard heads are one-hot, so their offsets are the kernel at every input size, and nothing is fitted.
     offsets = hard_offsets(layer.positions, taps.dtype)
     if not isinstance(offsets, str):
         check_extent(1, max(abs(x) for offset in offsets for x in offset))
@@ -116,7 +118,8 @@ def recovered_in(
     """The convolution of each layer of a network, by name.
 
     Raises:
-        UsageError: the kernel is not 1, 3, 5 or 7, undilated (C2A001), or no layer can be recovered (C2A505).
+        UsageError: the kernel size is not 1, 3, 5 or 7, the kernel is dilated (C2A001), or no layer can be recovered
+            (C2A505).
     """
     reads = ask_attention(network, inputs, grid).reads()
     own_names = [name or "(root)" for name in layers]
@@ -127,8 +130,8 @@ def recovered_in(
             own = tokens.get(name or "(root)")
             sides = grid if own is None else own.sides
             recovered[name or "(root)"] = recover(layer, kernel_size=kernel_size, dilation=dilation, grid=sides)
-    # Layers of conv2attn are recovered from their parameters, without a sample of inputs. The run of the other layers
-    # covers them too, and their own result replaces the run's.
+    # Layers of conv2attn are recovered from their parameters, without a sample of inputs. The run that recovers the
+    # other layers covers them too, so their own results replace those of the run.
     if inputs is not None and not set(reads.names) <= recovered.keys():
         if kernel_size not in KERNELS or dilation != 1:
             raise UsageError(
@@ -141,7 +144,7 @@ def recovered_in(
         raise UsageError(
             "C2A505",
             f"no layer of the {type(network).__name__} has values and outputs that are read",
-            "Pass a network whose layers have values and outputs, or heads for what its attention does.",
+            "Pass a network whose layers have values and outputs, or call heads to describe its attention.",
         )
     return recovered
 
@@ -153,9 +156,9 @@ def nearest_in(report: HeadsReport, kernel_size: int) -> dict[str, Recovered]:
 
 
 def convolution_near(layer: LayerFacts, fact: ConvolutionFact) -> nn.Module:
-    """The nearest convolution of a layer as a module, zero-padded; with pooled keys, each output serves its cell."""
-    # `cell` is the number of queries per key along an axis: 1 on one grid, more with pooled keys, 0 if queries are at
-    # some of the keys.
+    """The nearest convolution of a layer as a zero-padded module; with pooled keys, outputs are repeated per cell."""
+    # `cell` is the number of queries per key along an axis: 1 if every key has one query, more with pooled keys, and 0
+    # if only some of the keys have a query.
     axes, cell, size = len(layer.grid), layer.queries[0] // layer.grid[0], fact.kernel_size
     weight = torch.from_numpy(fact.taps).permute(1, 2, 0).unflatten(-1, (size,) * axes).float()
     kind: Any = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[axes - 1]
@@ -172,7 +175,8 @@ def nearest_taps(
 ) -> tuple[Tensor, float, float]:
     """The taps of the nearest convolution in the layer's dtype, and the squared norms of the layer and of the residual.
 
-    Shifts do not overlap, so tap t is the mean over these queries of `sum_h A_h(q, q + offset_t) M_h`.
+    The norms are over the queries whose whole kernel is on the padded grid. Tap t is the mean over these queries of
+    `sum_h A_h(q, q + offset_t) M_h`.
 
     Raises:
         UsageError: no query has all offsets on the padded grid (C2A504).
@@ -191,18 +195,18 @@ def nearest_taps(
     for _, queries, block in attention.pieces(np.flatnonzero(targets.interior)):
         correlations += np.tensordot(targets.block(queries, block.shape[2]), block, ((1, 2), (1, 2)))
         gram += np.tensordot(block, block, ((1, 2), (1, 2)))
-    # Shifts to different keys are orthogonal, so that the nearest tap is a mean and no system is solved.
+    # Shifts by different offsets are orthogonal, so the nearest tap is a mean, and no system is solved.
     best = np.tensordot(correlations / count, matrices, 1)
     rounded = torch.from_numpy(best).to(taps)
     energy = float((gram * np.tensordot(matrices, matrices, ((1, 2), (1, 2)))).sum())
     # The module has weights of the layer's dtype: the residual includes their rounding.
     rounding = float(((rounded.cpu().double().numpy() - best) ** 2).sum())
-    # By Pythagoras: the energy of the layer less that of its projection. It is not negative but for rounding.
+    # By Pythagoras, it is the energy of the layer minus that of its projection, which only rounding makes negative.
     return rounded, energy, max(0.0, energy - count * float((best**2).sum())) + count * rounding
 
 
 def module(layer: MultiHeadSelfAttention, offsets: tuple[Offset, ...], taps: Tensor, hard: bool) -> nn.Module:
-    """The module with these taps, on the sites and the padding of the layer.
+    """The module of torch.nn with these taps, and with the queries and the padding of the layer.
 
     Raises:
         UnsupportedError: torch.nn has no such layer, or heads reach beyond the padding and read its border (C2A101).

@@ -1,10 +1,11 @@
-"""The one solver: whether one Phi serves a group of rows, target by target.
+"""Decides, target by target, whether one mixing of the heads serves all rows of a group.
 
-For a target e the question is `min over |phi|_1 <= B of max_q |e_q - phi A_q|_1`, a linear programme. Most targets are
-decided without solving it: the phi of least squares has a small residual at every row, or its remainder is itself a
-dual that refutes every phi. If the answer lies within a small factor of the limit, such as an `eps` that the user
-chose, one call of HiGHS on the worst rows proposes a better phi and a better dual. Every proposal is checked: *holds*
-rests on a residual rounded up, *refuted* on the floor of a dual in integers. Exact rows are first projected exactly.
+A mixing phi is a row of Phi: one coefficient per head. For a target e and the attention A of the heads, the question is
+`min over |phi|_1 <= B of max_q |e_q - phi A_q|_1`, a linear programme. Most targets are decided without solving it: the
+phi of least squares has a small residual at every row, or its remainder is a dual that refutes every phi. If the answer
+lies within a small factor of the limit, such as an `eps` that the user chose, one call of HiGHS on the worst rows
+proposes a better phi and a better dual. Every proposal is checked: *holds* rests on a residual rounded up, *refuted* on
+the floor (the lower bound) of a dual in integers. Exact rows are first projected exactly.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -36,26 +37,31 @@ from conv2attn.verdicts import Verdict
 GUESS_ROWS = (1, 4, 16)
 """Numbers of worst rows on which the remainder of least squares is tried as a dual; the last guess takes all rows."""
 GUESS_NOISE = 1e-9
-"""A guessed dual whose projection off the heads is at most this, per row, is rounding."""
+"""A guessed dual whose projection off the heads is at most this, per row, counts as rounding."""
 WORST_ENTRIES = 2**14
-"""Entries per head of the worst rows that are read; at least three rows more than heads, since a dual may need one."""
+"""Entries per head that are read of the worst rows. At least heads + 3 rows are read; a dual may need heads + 1."""
 KEPT_ENTRIES = 2**22
-"""Attention of at most this many entries is kept between the passes, and not read again."""
+"""Attention of at most this many entries is kept in memory between the passes instead of being read again."""
 NOISE = 256
-"""A residual up to this many times the limit may be rounding of least squares, whose mixing is then refined."""
+"""A residual up to this many times the limit may come from rounding in least squares; the mixing is then refined."""
 NEAR_INTEGERS = 1e-9
-"""A mixing within this distance of integers is also tried rounded to them."""
+"""If a mixing is within this distance of integers, these integers are tried too."""
 LARGEST = 1e3
-"""The norm counts as unbounded from this many times the norm of the start; also the box of the programme's steps."""
+"""The programme drops the limit on the norm if it is this many times the norm of the start. Steps are at most this."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """The verdict on one target in one group of rows, with both bounds.
+    """The verdict on one target in one group of rows, with bounds on the least residual of a mixing.
 
-    Every mixing within the norm has a residual of at least `floor` at some row, and `mixing` has at most `residual` at
-    each. `excluded` is the norm up to which no mixing serves; None for every norm.
+    Args:
+        residual: the residual of `mixing` is at most this at every row.
+        floor: every mixing whose norm is within the limit has a residual of at least this at some row.
+        proved: whether the decision is in exact arithmetic on exact rows.
+        dual: the dual that refutes the target.
+        excluded: the norm up to which no mixing serves; None if no mixing of any norm serves.
+        stability: how much every entry of the attention may change, relatively, before `dual` stops refuting.
     """
 
     verdict: Verdict
@@ -78,9 +84,11 @@ class Decision:
 def decide_targets(
     attention: AttentionRows, targets: Targets, group: Whole, limits: Limits, wanted: Sequence[int], tight: bool
 ) -> tuple[dict[int, Decision], Factors]:
-    """The decisions on the wanted targets in a group of rows `image * queries + query`; and least squares of all.
+    """The decisions on the wanted targets in a group of rows, and the least squares of all targets.
 
-    If `tight`, a linear programme is solved for targets that least squares leaves open.
+    Args:
+        group: rows, numbered `image * queries + query`.
+        tight: whether a linear programme is solved for targets that least squares leaves undecided.
     """
     # Small groups are read once and kept. Large ones are read again in each pass, since attention is computed from
     # positions in chunks, and would not fit.
@@ -92,8 +100,8 @@ def decide_targets(
 
     factors = factors_of(read(), targets.coefficients, limits.max_phi)
     decided: dict[int, Decision] = {}
-    # Exact rows have an exact answer, a projection in fractions. Where `max_phi` or `eps` binds there is none, and the
-    # search goes on as for floats.
+    # A projection in fractions decides targets on exact rows, except if `max_phi` or `eps` binds. These targets are
+    # searched like those on floats.
     rows = exact_rows_of(attention, targets, group)
     if rows:
         coefficients = Coefficients.exactly(targets.coefficients)
@@ -110,7 +118,7 @@ def decide_targets(
 def exact_rows_of(attention: AttentionRows, targets: Targets, group: Whole) -> dict[int, ExactRow]:
     """The rows of a group in exact numbers if they are one-hot or declared exact; empty for floats."""
     if attention.hot is not None:
-        return {each.row: each for each in hot_rows(attention, targets, group)}
+        return {exact.row: exact for exact in hot_rows(attention, targets, group)}
     return exact_rows(attention, targets, group.tolist()) if attention.exact or attention.one_hot else {}
 
 
@@ -123,13 +131,13 @@ def decide_exactly(
     mixing: Array,
     residual: float,
 ) -> Decision | None:
-    """The decision on exact rows within these limits, or None; `residual` is that of the least-squares `mixing`."""
+    """The decision on exact rows, or None if a projection does not decide; `residual` is that of `mixing`."""
     weights, dual = spanned_exactly(rows, coefficients, target)
     if dual is None:
         within = sum(map(abs, weights), Fraction(0)) <= limits.max_phi
         return Decision(Verdict.HOLDS, 0.0, 0.0, weights, True) if within else None
-    # The remainder is orthogonal to the heads, so that its floor is the same for every norm. Exact rows have `per_norm`
-    # 0: what refutes within one norm refutes within all.
+    # The remainder is orthogonal to the heads, so its floor is the same for every norm. Exact rows have `per_norm` 0,
+    # so a dual that refutes mixings of one norm refutes mixings of every norm.
     floor = dual.floor(Fraction(limits.max_phi))
     allowed = Fraction(limits.eps) + Fraction(limits.per_norm) * Fraction(limits.max_phi)
     if floor <= allowed:
@@ -141,7 +149,7 @@ def decide_exactly(
 @final
 @dataclass(eq=False)
 class Search:
-    """The search for one target: the best mixing so far (first 0), its residual, and the best dual."""
+    """The search for one target: the best mixing so far (at first 0), its residual, and the best dual so far."""
 
     target: int
     limits: Limits
@@ -155,14 +163,14 @@ class Search:
     @property
     def refuted(self) -> bool:
         """Whether the floor is above the residual that counts as zero at the largest norm."""
-        # In fractions: a limit in floats could round to a number below the floor, and the target would be refuted
-        # wrongly.
+        # Fractions are needed: a limit in floats could round down to a number below the floor, and refute wrongly.
         norm = Fraction(self.limits.max_phi)
         return self.floor > Fraction(self.limits.eps) + Fraction(self.limits.per_norm) * norm
 
     def offer(self, mixing: Array, residual: float) -> None:
-        """Takes a mixing with its residual if it is within the norm and better: it holds, or has a smaller residual."""
-        # The limit grows with the norm: a mixing that holds may have a larger residual than one that does not.
+        """Takes a mixing if it is within the norm and better than the best one so far."""
+        # A mixing that holds is better than one that does not; otherwise the smaller residual is better. The limit
+        # grows with the norm, so a mixing that holds may have a larger residual than one that does not.
         norm = float(np.abs(mixing).sum())
         if norm <= self.limits.max_phi:
             fits = residual <= self.limits.allowed(norm)
@@ -170,8 +178,8 @@ class Search:
                 self.mixing, self.residual, self.holds = mixing, residual, fits
 
     def weigh(self, attention: AttentionRows, targets: Targets, order: Whole, y: Array) -> None:
-        """Weighs the integer duals near y (rows * keys), until one refutes; keeps the one with the highest floor."""
-        # The rows are sorted, since a dual names them in this order in a certificate.
+        """Weighs integer duals near y (rows * keys) until one refutes; keeps the dual with the highest floor."""
+        # The rows are sorted, as they are in the certificate of a dual.
         sorted_order = np.sort(order)
         y = y.reshape(len(order), -1)[np.argsort(order)].ravel()
         rows = exact_rows(attention, targets, sorted_order.tolist())
@@ -186,7 +194,7 @@ class Search:
 
 
 def with_integers(mixing: Array) -> list[Array]:
-    """A mixing, and that rounded to integers if it is within rounding of them."""
+    """The mixing itself, and the nearest integers if they differ from it by no more than rounding."""
     # A head that is a shift has a mixing of 0 and 1, whose products with attention are exact and whose residual is 0.
     near = np.round(mixing)
     return [mixing, near] if 0 < np.abs(near - mixing).max() <= NEAR_INTEGERS else [mixing]
@@ -195,9 +203,13 @@ def with_integers(mixing: Array) -> list[Array]:
 @final
 @dataclass(frozen=True, eq=False)
 class WorstRows:
-    """The rows with the largest residuals of the mixing of least squares for one target, worst first.
+    """The rows where the least-squares mixing phi of one target has its largest residuals, worst first.
 
-    `order` (rows), `heads` (heads, rows, keys), the target and its remainder `e - phi A` (rows, keys).
+    Args:
+        order: numbers of the rows, (rows).
+        heads: attention of the heads, (heads, rows, keys).
+        target_rows: the target e, (rows, keys).
+        remainder: `e - phi A`, (rows, keys).
     """
 
     order: Whole
@@ -212,7 +224,7 @@ class WorstRows:
         heads = np.empty((attention.heads, len(order), attention.width))
         for image in np.unique(images):
             chosen = np.flatnonzero(images == image)
-            # In the order of queries, since readers take consecutive ones as a slice and not as a copy.
+            # In the order of queries, since readers return consecutive queries as a slice instead of a copy.
             chosen = chosen[np.argsort(queries[chosen])]
             for start in range(0, len(chosen), attention.step):
                 few = chosen[start : start + attention.step]
@@ -225,30 +237,31 @@ class WorstRows:
         return WorstRows(self.order[:count], self.heads[:, :count], self.target_rows[:count], self.remainder[:count])
 
     def own_dual(self, max_phi: float) -> tuple[float, Array]:
-        """The best cheap dual y (rows * keys), from the remainder of least squares, and its floor in floats.
+        """The floor of the best cheap dual, and the vector y (rows * keys) that it comes from.
 
-        Two duals are tried, the signs of the remainder and the remainder itself, each projected off the heads and
-        unprojected. The floor is in float64, and proves nothing.
+        y is the signs of the least-squares remainder, or the remainder itself. Both are tried with and without a
+        projection off the heads. The floor is computed in float64, and proves nothing.
         """
         heads = self.heads.reshape(len(self.heads), -1)
         target, remainder = self.target_rows.ravel(), self.remainder.ravel()
         # Signs are the dual of a 1-norm, and better if the remainder of a row is large at few keys. The remainder is
-        # the dual of least squares: over all rows it is orthogonal to the heads.
+        # the dual of least squares, and is orthogonal to the heads over all rows.
         signs = np.sign(remainder)
         scaled = remainder / (np.abs(remainder).max(initial=0.0) or 1.0)
         best, floor = remainder, -np.inf
         for y in (signs, scaled):
             # On the worst rows alone y is not orthogonal to the heads. Projected, it refutes mixings of every norm.
-            # Unprojected, it loses `max_phi` times its inner products, and yet is better where heads nearly depend on
-            # each other: the projection takes what no mixing within the norm can reach.
+            # Unprojected, it loses `max_phi` times its inner products with the heads. It is still better if heads
+            # nearly depend on each other, since the projection removes parts that no mixing within the norm can reach.
             null_vector = y - heads.T @ np.linalg.lstsq(heads.T, y, rcond=None)[0]
-            # The projection is made to more digits later: its inner products with heads in float64 are rounding.
+            # The inner products of the projection with the heads are rounding in float64, and count as 0 here. The
+            # projection is computed to more digits later.
             for dual, attended in ((null_vector, 0.0), (y, float(np.abs(heads @ y).max()))):
                 peaks = np.abs(dual).reshape(len(self.order), -1).max(-1)
                 if peaks.sum() <= GUESS_NOISE * len(self.order):
                     continue
                 promised = (float(dual @ target) - max_phi * attended) / float(peaks.sum())
-                # y is kept in either case: `duals_near` projects it again, and tries both.
+                # y itself is kept in either case, since `duals_near` tries it with and without a projection.
                 if promised > floor:
                     best, floor = y, promised
         return floor, best
@@ -265,24 +278,24 @@ def search_targets(
 ) -> list[Search]:
     """The search for each wanted target, run to its end.
 
-    Four steps, each for the targets that are still undecided: the mixing of least squares, one refinement of it, its
-    remainder as a dual, and the linear programme on the worst rows.
+    Four steps are made, each for the targets that are still undecided: the mixing of least squares, one refinement of
+    it, its remainder as a dual, and the linear programme on the worst rows.
     """
-    # Every search begins with the mixing 0, whose remainder is the target, and which is within every norm.
+    # Every search begins with the mixing 0, which is within every norm. Its remainder is the target itself.
     zero = np.zeros(attention.heads)
     searches = [
         Search(j, limits, zero, float(targets.largest[j]), targets.largest[j] <= limits.allowed(0)) for j in wanted
     ]
-    # Some best dual is zero on all but heads + 1 rows (Caratheodory), so that few rows can refute. Taking the worst
-    # rows of least squares for these is a guess: a dual on them is checked, and a target without one stays open.
+    # Some best dual is zero on all but heads + 1 rows (Caratheodory), so few rows can refute. That the worst rows of
+    # least squares are such rows is a guess: duals on them are checked, and a target without a dual stays undecided.
     most = max(attention.heads + 3, WORST_ENTRIES // attention.width)
     starts = [(search, mixing) for search in searches for mixing in with_integers(factors.bounded[search.target])]
     worst = offer_all(starts, attention, targets, read, most)
-    # A residual just above the limit may be the rounding of the factors: a step of refinement costs one pass for all.
+    # A residual just above the limit may come from rounding of the factors. One refinement of all mixings is one pass.
     near = [search for search in searches if not search.holds and search.residual <= NOISE * limits.allowed(0)]
     offer_all(refined_squares(near, targets, read, factors), attention, targets, read, 0)
     better: list[tuple[Search, Array]] = []
-    # Each target has worst rows of its own, and most are refuted by few of them.
+    # Every target has its own worst rows, and most targets are refuted by few of them.
     for search in searches:
         if search.holds:
             continue
@@ -297,7 +310,7 @@ def search_targets(
                 mixing, y = answer
                 better += [(search, candidate) for candidate in with_integers(mixing)]
                 search.weigh(attention, targets, rows.order, y)
-    # A mixing that is best at the worst rows has to be checked at all rows, in one more pass for all targets.
+    # The programme saw only the worst rows, so its mixings are checked at all rows, in one pass for all targets.
     offer_all([(search, mixing) for search, mixing in better if not search.refuted], attention, targets, read, 0)
     return searches
 
@@ -307,7 +320,8 @@ def refined_squares(
 ) -> list[tuple[Search, Array]]:
     """The mixings of some searches after one step of iterative refinement (Bjorck 1967).
 
-    The factors lose some digits in products of columns, and the residual of a target that holds is this rounding.
+    The factors lose some digits in inner products. The refinement removes this rounding from the residual of a target
+    that holds.
     """
     if not searches:
         return []
@@ -332,8 +346,11 @@ def offer_all(
     read: Callable[[], Iterable[Portion]],
     most: int,
 ) -> dict[int, Whole]:
-    """Offers mixings to their searches, in one pass over the rows; returns for each target the `most` worst rows of its
-    first mixing."""
+    """Offers mixings to their searches, in one pass over the rows.
+
+    Returns:
+        For each target, at most `most` rows where its first mixing has the largest residuals, worst first.
+    """
     if not candidates:
         return {}
     wanted = np.array([search.target for search, _ in candidates])
@@ -341,21 +358,21 @@ def offer_all(
     residuals, worst = residuals_of(read(), targets, attention.width, mixings, wanted, most)
     for (search, mixing), residual in zip(candidates, residuals, strict=True):
         search.offer(mixing, float(residual))
-    # A dictionary keeps the last of equal keys: reversed, the rows are those of the mixing of least squares, and not of
-    # its rounding to integers.
+    # A dictionary keeps the last of equal keys. Hence the list is reversed, so the rows are those of the least-squares
+    # mixing and not those of its rounding to integers.
     return dict(reversed(list(zip(wanted.tolist(), worst, strict=True))))
 
 
 def refute_by_squares(search: Search, attention: AttentionRows, targets: Targets, rows: WorstRows) -> None:
-    """Weighs the remainder of least squares as a dual, at few of the worst rows first, then at more of them."""
-    # The cost of exact weighing grows with the rows, and few rows refute most targets.
+    """Weighs the remainder of least squares as a dual, first on few of the worst rows, then on more of them."""
+    # The cost of exact weighing grows with the number of rows, and few rows refute most targets.
     allowed = search.limits.allowed(search.limits.max_phi)
     best: tuple[float, Whole, Array] | None = None
     for count in (*GUESS_ROWS, len(rows.order)):
         few = rows.first(count)
         floor, y = few.own_dual(search.limits.max_phi)
-        # A floor in floats of twice the limit is worth the exact weighing, which may still show that it was rounding.
-        # Of smaller floors only the largest is weighed, at the end.
+        # A dual whose floor in floats is above twice the limit is weighed exactly, since it probably refutes. Of the
+        # other duals only the one with the largest floor is weighed, at the end.
         if floor > 2 * allowed:
             search.weigh(attention, targets, few.order, y)
             if search.refuted:
@@ -371,8 +388,9 @@ def refute_by_squares(search: Search, attention: AttentionRows, targets: Targets
 def programme(rows: WorstRows, start: Array, factors: Factors, max_phi: float) -> tuple[Array, Array] | None:
     """The mixing that is best at these rows alone, and its dual y (rows * keys); None if HiGHS fails.
 
-    Minimise t over x, s, t with `|remainder - A frame x| <= s` at each key and `sum of s <= t` at each row, where the
-    mixing is `start + frame x + idle z`. The answer only proposes: both results are checked exactly.
+    It minimises t over x, s, t with `|remainder - A frame x| <= s` at each key and `sum of s <= t` at each row. The
+    mixing is `start + frame x + idle z`: the columns of `frame` move the rows, and those of `idle` move no row. Both
+    results are proposals, which the caller checks exactly.
 
     Source: Huangfu and Hall 2018 (HiGHS).
     """
@@ -381,12 +399,12 @@ def programme(rows: WorstRows, start: Array, factors: Factors, max_phi: float) -
 
     heads, count = len(start), rows.remainder.size
     unit = float(np.abs(rows.remainder).sum(-1).max()) or 1.0
-    # HiGHS meets constraints to 1e-10 at best, so that variables must be of one size. A unit step of one of them moves
-    # the rows by about the remainder, along a singular direction of the attention: in steps along single heads, those
-    # that nearly depend on each other would need huge steps of opposite signs.
+    # HiGHS meets constraints to 1e-10 at best, so all variables should be of similar size. A unit step of a variable
+    # moves the rows by about the remainder, along a singular direction of the attention. With single heads instead of
+    # directions, heads that nearly depend on each other would need huge steps of opposite signs.
     lengths = np.minimum(np.sqrt(len(rows.order)) / factors.singular[factors.kept], max_phi / unit)
     frame = (factors.directions[factors.kept] * lengths[:, None]).T * unit
-    # Directions that move no row still move the norm: they may shorten the mixing.
+    # Directions that move no row may still reduce the norm of the mixing.
     idle = factors.directions[~factors.kept].T * max_phi
     moved = csr_array(rows.heads.reshape(heads, -1).T @ frame / unit)
     remainder, eye = rows.remainder.ravel() / unit, eye_array(count)
@@ -402,7 +420,7 @@ def programme(rows: WorstRows, start: Array, factors: Factors, max_phi: float) -
     costs[-1] = 1  # of t, the last variable
     bounds: list[tuple[float, float | None]] = [(-LARGEST, LARGEST)] * moved.shape[1] + [(0, None)] * (count + 1)
     if max_phi < LARGEST * max(1.0, float(np.abs(start).sum())):
-        # The norm may bind: |start + frame x + idle z| <= w, and the sum of w is at most the bound, all in its unit.
+        # The norm may bind: |start + frame x + idle z| <= w with a sum of w of at most `max_phi`, all over `max_phi`.
         along, across = csr_array(frame / max_phi), csr_array(idle / max_phi)
         blocks = [[*row, None, None] for row in blocks]
         blocks += [
@@ -422,7 +440,8 @@ def programme(rows: WorstRows, start: Array, factors: Factors, max_phi: float) -
     if len(rest):
         mixing = mixing + idle @ rest[: idle.shape[1]]
     size = float(np.abs(mixing).sum())
-    # The norm is met to the tolerance of HiGHS alone; a mixing beyond it would not be counted.
+    # HiGHS meets the norm only up to its tolerance. The mixing is scaled down, since one beyond the norm does not
+    # count.
     if size > max_phi:
         mixing = mixing * (max_phi * (1 - 1e-15) / size)
     # The dual is the difference of two multipliers, of `-moved x - s <= -remainder` and of `moved x - s <= remainder`.
@@ -433,15 +452,14 @@ def programme(rows: WorstRows, start: Array, factors: Factors, max_phi: float) -
 def judged(
     search: Search, attention: AttentionRows, rows: dict[int, ExactRow], targets: Targets, limits: Limits
 ) -> Decision:
-    """The decision at the end of a search; on exact rows the residual is computed again in fractions."""
+    """The decision at the end of a search. On exact rows the residual is computed again in fractions."""
     if rows:
         coefficients = Coefficients.exactly(targets.coefficients)
 
         def exact_residual(mixing: Array) -> Fraction:
             return max(row_residual(row, coefficients, search.target, mixing.tolist()) for row in rows.values())
 
-        # The residual of floats has a margin for rounding. Exact rows have none: their residual is computed in
-        # fractions.
+        # In floats a residual includes a margin for rounding. In fractions it does not need one.
         residual, near = exact_residual(search.mixing), np.round(search.mixing)
         if residual and np.abs(near - search.mixing).max() <= NEAR_INTEGERS and not exact_residual(near):
             residual, search.mixing = Fraction(0), near
@@ -466,7 +484,7 @@ def stability(dual: Dual, limits: Limits) -> float:
     """The largest relative change of every entry of the attention under which this dual still refutes, rounded down."""
     norm = Fraction(limits.max_phi)
     # If every entry changes by a share s, <A_h, y> changes by at most s <A_h, |y|>, and the floor's numerator by at
-    # most s times norm times weight. The dual refutes until that uses up the spare, the numerator's excess over the
-    # limit.
+    # most s times norm times weight. The dual refutes as long as this is below `spare`, by which the numerator exceeds
+    # the limit.
     spare = dual.gain - norm * dual.attended - (Fraction(limits.eps) + Fraction(limits.per_norm) * norm) * dual.peak
     return down(spare / (norm * dual.weight)) if dual.weight else 0.0

@@ -1,4 +1,4 @@
-"""The text of a span report: pure functions of it."""
+"""The text of a `SpanReport`."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ SPAN_SPARE = (
     *("grid", "heads", "distance", "strength"),
 )
 BRIEF_COLUMNS = ("layer", "grid", "heads", "targets", "residual", "strength", "verdict")
-MOST_ROWS = 5  # that the first screen shows: of those that do not hold
+MOST_ROWS = 5  # layers that do not hold, shown without -v
 RESIDUAL = (
     "residual: distance of the worst query from its target shift; 0 is the shift itself, 1 the distance without heads"
 )
@@ -30,7 +30,7 @@ QUANTIFIERS: dict[ConditionName, str] = {
     "interior": "inside the border, ",
     "kernel": "inside the border, ",
 }
-"""The queries that a condition covers: stated in the answer, since a column may be dropped on a narrow terminal."""
+"""The queries that a condition covers. The answer states them, since a narrow terminal may drop the column."""
 LEVELS = ((1e-6, ","), (1e-4, ":"), (1e-2, "-"), (0.1, "+"), (0.5, "*"), (float("inf"), "#"))
 RESIDUAL_LEGEND = "residual: . at most eps, then up to , 1e-6  : 1e-4  - 0.01  + 0.1  * 0.5  # more"
 
@@ -55,7 +55,7 @@ def table_of(report: SpanReport) -> tuple[Table, list[str]]:
 
 
 def brief_table(report: SpanReport) -> tuple[Table, list[str]]:
-    """The rows that do not hold, or if all hold the worst of them, in a few columns; and notes on the rows left out."""
+    """The rows that do not hold, or the worst row if all hold, in a few columns; and notes on the rows left out."""
     wrong = [row for row in report.rows if row.verdict is not Verdict.HOLDS]
     worst = sorted(report.rows, key=lambda row: row.deciding.residual or 0.0, reverse=True)[:1]
     rows = tuple(tuple(condition_cells(row, row.deciding)) for row in (wrong or worst)[:MOST_ROWS])
@@ -68,10 +68,10 @@ def brief_table(report: SpanReport) -> tuple[Table, list[str]]:
 def span_answer(report: SpanReport, verbose: bool = False) -> list[str]:
     """The verdict and the taps formed; if `verbose`, R^2 of the spans and the share that convolutions explain.
 
-    R^2 is `1 - |shift - span|^2 / |shift|^2`: of the centre if it is one of the offsets, of all on average, and of the
-    best, each as a mean over the layers that were checked.
+    R^2 is `1 - |shift - span|^2 / |shift|^2`. It is printed for the centre (if it is one of the offsets), as the mean
+    over offsets, and for the best offset. All three are means over the layers that were checked.
     """
-    # The quantifier comes first, in the claim itself, and is left out where layers have different ones.
+    # The claim begins with its quantifier, which is left out if the layers have different conditions.
     checked = [row.deciding for row in report.rows if row.deciding.targets]
     holding = sum(row.verdict is Verdict.HOLDS for row in report.rows)
     layers = counted(len(report.rows), "layer")
@@ -101,7 +101,7 @@ def span_answer(report: SpanReport, verbose: bool = False) -> list[str]:
 
 
 def condition_cells(row: SpanRow, condition: Condition) -> list[Cell]:
-    """One row of the table; the deciding condition has a star. A layer that was not read has no figures."""
+    """One row of the table. A star marks the deciding condition, and a layer that was not read has no figures."""
     name = condition.name + (" *" if condition is row.deciding and len(row.conditions) > 1 else "")
     if not row.heads:
         return [row.name, *[None] * 3, name, *[None] * 10, condition.verdict]
@@ -150,14 +150,14 @@ def span_remarks(report: SpanReport, verbose: bool) -> list[str]:
                     f"one Phi for {row.images} images" if row.deciding.name != "per-image" else "a Phi for each image",
                 )
             )
-    # A sentence that every one of many layers has is printed once.
+    # If all of many layers have the same sentence, it is printed once.
     times = Counter(sentence for _, sentence in sentences)
     named = [("all", each) if times[each] == len(report.rows) > 3 else (name, each) for name, each in sentences]
     return gathered(sentences, None) if verbose else gathered(dict.fromkeys(named))
 
 
 def verdict_totals(report: SpanReport, verbose: bool) -> list[str]:
-    """The count of all four verdicts; before it the limits if `verbose`, otherwise what to run next."""
+    """The limits if `verbose`, otherwise what to run next; then the count of all four verdicts."""
     bounds = sorted({(row.limits.eps, row.limits.max_phi, row.limits.per_norm) for row in report.rows if row.heads})
     lines = [] if verbose else ["with -v: every condition, offset and limit", "what heads do: `conv2attn heads`"]
     for eps, most, per_norm in bounds if verbose else []:
@@ -202,5 +202,5 @@ def layout(values: Mapping[Offset, float], eps: float) -> list[str]:
 
 
 def sign(residual: float, eps: float) -> str:
-    """The character of a residual: `.` up to eps, then one per level."""
+    """The character of a residual: `.` up to eps, and one character per level above it."""
     return "." if residual <= eps else next(mark for limit, mark in LEVELS if residual <= limit)

@@ -15,9 +15,9 @@ ConditionName = Literal["per-query", "per-image", "joint", "interior", "kernel"]
 
 @final
 class Evidence:
-    """The numbers that confirm a verdict: a mixing for each group of rows `image * queries + query`, or a dual.
+    """The numbers that confirm a verdict: one mixing of heads for each group of rows, or a dual that refutes.
 
-    They are not part of the JSON document.
+    Rows are numbered `image * queries + query`. The JSON document leaves these numbers out.
     """
 
     # A plain class, since msgspec would write the fields of a struct into the document.
@@ -33,10 +33,10 @@ class Evidence:
 
 @final
 class Counting(Part, frozen=True):
-    """Fewer heads than shifts, which are all on the grid at the query of `row` (image * queries + query).
+    """A refutation by counting: there are fewer heads than shifts, and all shifts are on the grid at one query.
 
-    By TAPS_far of proofs/, some shift has a residual of at least 1 there, whatever the heads attend to; without heads
-    it is 1.
+    `row` is the number of that query, `image * queries + query`. By TAPS_far of proofs/, some shift has a residual of
+    at least 1 there, whatever the heads attend to. A layer without heads has the residual 1.
     """
 
     heads: int
@@ -48,13 +48,13 @@ class Counting(Part, frozen=True):
 
 @final
 class Ends(Part, frozen=True):
-    """A robust Lemma 3 for images of at most 1: how far every layer of these heads stays, and how near one comes.
+    """A robust Lemma 3 for images within +-1: all layers with these heads stay `far`, or some layer comes `near`.
 
-    By L3_far, every layer whose coefficients are within the largest norm misses the shift of `tap` by `far`, or by a
-    number arbitrarily near to it, at some image of ones and minus ones. By TAPS_far, every layer at all misses the
-    shift of some tap in this way. Some layer differs by at most `near` from the given convolution, or, without one,
-    from every convolution whose weights into an output have absolute values that sum to 1. `licensed_by` names the
-    claims.
+    By L3_far, every layer with these heads and with coefficients within the largest norm misses the shift of `tap` by
+    `far`, or by a number arbitrarily near to it, at some image of ones and minus ones. By TAPS_far, layers with
+    coefficients of any norm miss the shift of some tap in this way. Some layer with these heads differs by at most
+    `near` from the given convolution. Without a given convolution, `near` is for every convolution whose weights into
+    an output have absolute values that sum to 1. `licensed_by` names the claims.
     """
 
     far: Number
@@ -69,12 +69,13 @@ class Ends(Part, frozen=True):
 class Target(Part, frozen=True, eq=False):
     """One offset, or one combination of offsets, with its verdict and bounds.
 
-    `residual` is an upper bound for one mixing within the norm, `floor` a lower bound for all such mixings. `weights`
-    is the mixing, if one serves all rows; exact ones are fractions such as "9/7". `dual_rows` are the rows (image *
-    queries + query) at which a dual refutes. `distance` is that of the least-squares mixing in the Frobenius norm, over
-    the norm of the target: 0 to 1. `excluded` is the norm up to which the residual of every mixing counts as non-zero;
-    None for every norm. `stability` is the largest relative change of every entry of the attention under which the dual
-    still refutes. `evidence` confirms the verdict, and is None for an undecided one.
+    A mixing is a row of Phi: one coefficient per head. `residual` is an upper bound on the residual of one mixing
+    within the norm, and `floor` is a lower bound for all such mixings. `weights` is the mixing if one mixing serves all
+    rows; exact coefficients are fractions such as "9/7". `dual_rows` are the rows (image * queries + query) at which a
+    dual refutes. `distance` is the distance of the least-squares mixing in the Frobenius norm, divided by the norm of
+    the target, from 0 to 1. `excluded` is the norm up to which the residual of every mixing counts as non-zero; it is
+    None if this is so for every norm. `stability` is the largest relative change of every entry of the attention under
+    which the dual still refutes. `evidence` confirms the verdict, and is None if the verdict is undecided.
     """
 
     label: str
@@ -99,12 +100,12 @@ class Target(Part, frozen=True, eq=False):
 
 @final
 class Condition(Part, frozen=True, eq=False):
-    """One condition with its verdict: that of the worst target, unless counting refutes.
+    """One condition with its verdict, which is that of the worst target unless counting refutes.
 
-    `rank` is the number of singular values above `threshold`; `around` are the last above it and the first below.
-    `sentence` has notes beyond the figures. `explained` is the share of the attention, in squares, that the best
-    convolution with these taps for each head explains. `ends` are those of the robust Lemma 3, if one Phi serves all
-    queries.
+    `rank` is the number of singular values above `threshold`; `around` holds the last singular value above it and the
+    first below it. `sentence` holds notes beyond the figures. `explained` is the share of the attention, in squares,
+    that the best convolution with these taps for each head explains. `ends` holds the distances of the robust Lemma 3,
+    if the condition is about one Phi for all queries.
     """
 
     name: ConditionName
@@ -160,7 +161,7 @@ class SpanRow(Part, frozen=True, eq=False):
         return self.deciding.verdict
 
     def condition(self, name: str) -> Condition:
-        """The condition of this name; StopIteration if it was not decided."""
+        """The condition with this name; raises StopIteration if it was not decided."""
         return next(condition for condition in self.conditions if condition.name == name)
 
 
@@ -168,8 +169,8 @@ class SpanRow(Part, frozen=True, eq=False):
 class SpanReport(Result, frozen=True, eq=False):
     """Whether attention can express the shifts of a kernel, layer by layer.
 
-    `asked` names the offsets in words. `inputs` says in words what the network ran on and how that was
-    prepared, if it came from a file.
+    `asked` names the offsets in words. `inputs` says in words on which inputs the network ran, and how they were
+    prepared if they came from a file.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("exit_code", "strength", "verdict")

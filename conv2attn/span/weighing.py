@@ -1,7 +1,9 @@
 """Exact arithmetic on a few rows: the floor that a dual proves, and whether exact rows span a target.
 
-For every y and every phi with `|phi|_1 <= N`, `sum_q |y_q|_max |e_q - phi A_q|_1 >= <y, e> - N max_h |<A_h, y>|`. So
-phi has a residual of at least the right side over `sum_q |y_q|_max` at one of the rows. If `A y = 0`, every phi has.
+Let e be a target, A the attention of the heads, and y a dual: any vector with one number per (row, key). For every
+mixing phi with `|phi|_1 <= N`, `sum_q |y_q|_max |e_q - phi A_q|_1 >= <y, e> - N max_h |<A_h, y>|`. So at one of the
+rows q, the residual of phi is at least the right side divided by `sum_q |y_q|_max`: this is the floor. If `A y = 0`, it
+holds for phi of every norm.
 """
 
 import math
@@ -23,18 +25,26 @@ from conv2attn.theory.bounds.dyadic import over_power_of_two, pivots
 FINE = 128
 """Bits of a refined dual beyond those of float64."""
 ROUNDS = 4
-"""Refinements of a dual: each gains about as many bits as float64 resolves of the remaining inner products."""
+"""Refinements of a dual. One refinement removes about as many bits of its inner products with heads as float64 has."""
 Dyadic = Mapping[int, Sequence[int]]
-"""Integers at some rows, one for each key: of a dual, only the direction counts."""
+"""A dual as one integer per key, for some rows. Only the direction of a dual matters, so it has no scale."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class ExactRow:
-    """A row: `numbers` (heads, keys), Python's integers, over `unit`, and `places`, the key of each tap or -1.
+    """A row of attention in exact numbers.
 
-    For one-hot heads it may have only the keys that heads read or taps name; `keys` are then their places in the grid.
-    `times` is how many equal rows of the group it represents.
+    For one-hot heads, a row may hold only the keys that a head reads or a tap names.
+
+    Args:
+        row: its number, `image * queries + query`.
+        unit: the denominator of all `numbers`.
+        numbers: numerators of the attention, Python integers, (heads, keys).
+        floats: the attention in floats, (heads, keys).
+        places: the key of each tap, or -1.
+        keys: the places of the keys in the grid, if not all keys are held.
+        times: how many equal rows of the group it represents.
     """
 
     row: int
@@ -66,7 +76,7 @@ class Coefficients:
         return Coefficients(unit.bit_length() - 1, integers)
 
     def of(self, target: int, row: ExactRow) -> dict[int, int]:
-        """The row of a target, as keys and numbers."""
+        """The row of a target, as a mapping from keys to integers."""
         entries: dict[int, int] = {}
         for number, key in zip(self.whole[target], row.places, strict=True):
             if key >= 0 and number:
@@ -75,7 +85,7 @@ class Coefficients:
 
 
 def exact_rows(attention: AttentionRows, targets: Targets, wanted: Sequence[int]) -> dict[int, ExactRow]:
-    """These rows in exact numbers: the declared fractions, otherwise the floats as they are."""
+    """These rows in exact numbers: the declared fractions, otherwise the floats as exact fractions."""
     exact = {}
     for row in wanted:
         image, query = divmod(row, targets.places.shape[1])
@@ -88,14 +98,14 @@ def exact_rows(attention: AttentionRows, targets: Targets, wanted: Sequence[int]
             unit = math.lcm(*(x.denominator for each in rows for x in each))
             integers = [[x.numerator * (unit // x.denominator) for x in each] for each in rows]
         else:
-            # A float is an integer over a power of two, so that the attention as it was given needs no rounding here.
+            # A float is an integer divided by a power of two, so the attention is not rounded here.
             unit, integers = over_power_of_two(floats)
         exact[row] = ExactRow(row, unit, np.array(integers, dtype=object), floats, places)
     return exact
 
 
 def hot_rows(attention: AttentionRows, targets: Targets, group: Whole) -> Iterator[ExactRow]:
-    """The rows of one-hot heads in a group, one for each pattern, on the keys that heads read or taps name."""
+    """The rows of one-hot heads in a group, one for each pattern of equal keys (see `equations`)."""
     for portion in portions(attention, targets, group):
         assert portion.keys is not None
         for at, (row, times) in enumerate(zip(portion.rows, portion.times, strict=True)):
@@ -108,9 +118,14 @@ def hot_rows(attention: AttentionRows, targets: Targets, group: Whole) -> Iterat
 @final
 @dataclass(frozen=True)
 class Dual:
-    """A dual y with its exact inner products.
+    """A dual y, with its exact inner products with a target e and with the attention A of the heads.
 
-    `gain` is <y, e>, `attended` max_h |<A_h, y>|, `weight` max_h <A_h, |y|>, and `peak` sum_q |y_q|_max.
+    Args:
+        values: y.
+        gain: <y, e>.
+        attended: max_h |<A_h, y>|.
+        weight: max_h <A_h, |y|>.
+        peak: sum_q |y_q|_max.
     """
 
     values: Dyadic
@@ -120,12 +135,12 @@ class Dual:
     peak: Fraction
 
     def floor(self, norm: Fraction) -> Fraction:
-        """Lower bound on the largest residual of every mixing with at most this norm."""
+        """Lower bound on the largest residual, over rows, of every mixing with at most this norm."""
         return (self.gain - norm * self.attended) / self.peak if self.peak else Fraction(0)
 
     def excludes(self, eps: Fraction, per_norm: Fraction) -> Fraction | None:
-        """The norm up to which every mixing leaves more than `eps + per_norm |phi|_1`; None if every norm does."""
-        # A mixing of norm N that serves needs `gain - N attended <= (eps + per_norm N) peak`: solved for N here.
+        """The norm up to which every mixing has a residual above `eps + per_norm |phi|_1`; None if all mixings have."""
+        # A mixing of norm N that serves satisfies `gain - N attended <= (eps + per_norm N) peak`, solved for N here.
         spare = self.gain - eps * self.peak
         slope = self.attended + per_norm * self.peak
         return max(Fraction(0), spare / slope) if slope else (None if spare > 0 else Fraction(0))
@@ -138,7 +153,7 @@ def weighed(rows: Mapping[int, ExactRow], coefficients: Coefficients, target: in
     gain = peak = 0
     for row, numbers in values.items():
         exact, y = rows[row], np.array(numbers, dtype=object)
-        # The target is sparse, so that <y, e> needs the keys of its taps alone.
+        # The target is sparse, so <y, e> needs only the keys of its taps.
         gain += sum(number * numbers[key] for key, number in coefficients.of(target, exact).items())
         # By Hoelder <y_q, r_q> is at most the largest entry of y_q times the residual there.
         peak += max(map(abs, numbers))
@@ -153,13 +168,14 @@ def weighed(rows: Mapping[int, ExactRow], coefficients: Coefficients, target: in
 def duals_near(rows: Mapping[int, ExactRow], order: Sequence[int], y: Array) -> Iterator[Dyadic]:
     """Three integer duals near y (rows * keys): projected off the heads in float64, unprojected, projected more finely.
 
-    No projection is best for all heads. Off nearly dependent heads it also removes the part of y along their small
-    differences; a mixing of bounded norm gains little from these, and the dual may need that part.
+    None of the three is best for all heads. If heads nearly depend on each other, a projection also removes the part of
+    y along their small differences. A mixing of bounded norm gains little from these differences, but the dual may need
+    that part.
     """
     attention = np.concatenate([rows[row].floats for row in order], axis=1)
     across = y
-    # One projection leaves rounding along the heads, which a norm of 1e6 makes large. Each further one gains digits
-    # (reorthogonalisation: Giraud, Langou and Rozloznik 2005).
+    # One projection leaves rounding along the heads, which a norm of 1e6 makes large. Every further projection gains
+    # digits (reorthogonalisation: Giraud, Langou and Rozloznik 2005).
     for _ in range(3):
         across = across - attention.T @ np.linalg.lstsq(attention.T, across, rcond=None)[0]
     yield in_integers(across, order)
@@ -168,19 +184,22 @@ def duals_near(rows: Mapping[int, ExactRow], order: Sequence[int], y: Array) -> 
 
 
 def in_integers(y: Array, order: Sequence[int]) -> Dyadic:
-    """y (rows * keys) scaled to integers of at most 2^52, by row; the scale of a dual has no meaning."""
-    # float64 has 53 bits: more than 2^52 would only write down its rounding.
+    """y (rows * keys) scaled to integers of at most 2^52, by row. A dual may be scaled freely."""
+    # float64 has 53 bits, so larger integers would only hold its rounding.
     scale = 2.0**52 / (np.abs(y).max(initial=0.0) or 1.0)
     integers = np.rint(y * scale).astype(np.int64).reshape(len(order), -1)
     return dict(zip(order, integers.tolist(), strict=True))
 
 
 def refined(rows: Mapping[int, ExactRow], order: Sequence[int], attention: Array, values: Dyadic) -> Dyadic:
-    """y in integers, projected off the directions of the heads that float64 resolves, beyond the digits of float64."""
+    """y in integers, projected off the heads to more digits than float64 has.
+
+    Directions of the heads that float64 does not resolve are left out.
+    """
     directions, singular, _ = np.linalg.svd(attention, full_matrices=False)
     kept = singular > NEGLIGIBLE * singular[0]
-    # The pseudo-inverse of A A^T in float64 only proposes a step: inner products are exact integers after each step,
-    # so that its rounding costs a further round and no correctness.
+    # The pseudo-inverse of A A^T in float64 only proposes a step. Inner products are computed exactly after every step,
+    # so its rounding may cost another round, but no correctness.
     inverse = (directions[:, kept] / singular[kept] ** 2) @ directions[:, kept].T
     integers = {row: [y << FINE for y in values[row]] for row in order}
     for _ in range(ROUNDS):
@@ -188,7 +207,7 @@ def refined(rows: Mapping[int, ExactRow], order: Sequence[int], attention: Array
         for row in order:
             along = (rows[row].heads * flint.fmpz_mat([[y] for y in integers[row]])).entries()
             along_heads = [m + Fraction(int(x), rows[row].unit) for m, x in zip(along_heads, along, strict=True)]
-        # Iterative refinement (Wilkinson 1963): the residual exactly, the correction roughly.
+        # Iterative refinement (Wilkinson 1963): the residual is exact, and the correction is rough.
         weights = flint.fmpz_mat([[int(x) for x in inverse @ np.array(along_heads, dtype=np.float64)]])
         for row in order:
             moved = (weights * rows[row].heads).entries()
@@ -199,8 +218,8 @@ def refined(rows: Mapping[int, ExactRow], order: Sequence[int], attention: Array
 def projected(rows: Mapping[int, ExactRow], values: Dyadic) -> tuple[list[Fraction], Dyadic]:
     """The exact mixing phi of least squares for y, and a positive multiple of `y - phi A` in integers.
 
-    The remainder is orthogonal to every head over the whole group: a row that represents n equal rows counts n times,
-    and so do its numbers in the remainder.
+    This remainder is orthogonal to every head over the whole group. A row that represents n equal rows counts n times,
+    and its numbers in the remainder are multiplied by n.
     """
     order = list(values)
     unit = math.lcm(*(rows[row].unit for row in order))
@@ -212,18 +231,18 @@ def projected(rows: Mapping[int, ExactRow], values: Dyadic) -> tuple[list[Fracti
     for row in order:
         gram += matrices[row] * matrices[row].transpose() * rows[row].times
         along += matrices[row] * columns[row] * rows[row].times
-    # Heads may depend on each other exactly: a basis of them has the same span, and its Gram matrix an inverse.
+    # Heads may depend on each other exactly. A basis of them has the same span, and its Gram matrix has an inverse.
     weights, basis = flint.fmpz_mat(heads, 1), pivots(gram)
     square = flint.fmpq_mat(flint.fmpz_mat([[gram[h, g] for g in basis] for h in basis]))
     right = flint.fmpq_mat(flint.fmpz_mat([[along[h, 0]] for h in basis]))
-    # One common denominator, so that everything after this line is integers again.
+    # With one common denominator, all further numbers are integers.
     above, below = square.solve(right).numer_denom()
     for place, h in enumerate(basis):
         weights[h, 0] = above[place, 0]
     remainder = {row: columns[row] * below - matrices[row].transpose() * weights for row in order}
-    # A dual is summed over the representatives alone, and is orthogonal to the heads only with this factor.
+    # Sums over a dual run over the representatives alone, so it is orthogonal to the heads only with this factor.
     numbers = {row: [int(x) * rows[row].times for x in remainder[row].entries()] for row in order}
-    # The direction alone counts, so common factors of thousands of digits are dropped.
+    # Only the direction matters, so common factors, which may have thousands of digits, are dropped.
     shared = math.gcd(*(x for part in numbers.values() for x in part)) or 1
     phi = [Fraction(int(weights[h, 0]) * unit, int(below)) for h in range(heads)]
     return phi, {row: [x // shared for x in part] for row, part in numbers.items() if any(part)}
@@ -232,16 +251,16 @@ def projected(rows: Mapping[int, ExactRow], values: Dyadic) -> tuple[list[Fracti
 def spanned_exactly(
     rows: Mapping[int, ExactRow], coefficients: Coefficients, target: int
 ) -> tuple[tuple[Fraction, ...], Dual | None]:
-    """Projects a target on exact rows: a zero remainder gives the row of Phi, else the remainder is a dual.
+    """Projects a target on exact rows. A zero remainder gives the mixing; any other remainder is a dual.
 
-    That dual is orthogonal to every head, and refutes every row of Phi, whatever its norm.
+    Such a dual is orthogonal to every head, so it refutes mixings of every norm.
     """
     target_rows: dict[int, list[int]] = {}
     for row, exact in rows.items():
         target_rows[row] = [0] * exact.numbers.shape[1]
         for key, number in coefficients.of(target, exact).items():
             target_rows[row][key] = number
-    # A target of zeros needs no heads: its row of Phi is 0, without an exact projection.
+    # A target of zeros has the mixing 0, and needs no projection.
     if not any(map(any, target_rows.values())):
         return (Fraction(0),) * len(next(iter(rows.values())).numbers), None
     phi, remainder = projected(rows, target_rows)
@@ -254,7 +273,7 @@ def row_residual(
     row: ExactRow, coefficients: Coefficients, target: int, weights: Sequence[float | Fraction]
 ) -> Fraction:
     """The exact residual `|e_q - phi A_q|_1` of these weights for a target at one row."""
-    # Everything over one denominator: `unit` of the weights, the row's own, and the power of two of the coefficients.
+    # All numbers get one denominator: `unit` of the weights, times the row's own, times the coefficients' power of two.
     exact = [Fraction(w) for w in weights]
     unit = math.lcm(*(w.denominator for w in exact))
     mixing = np.array([int(w * unit) for w in exact], dtype=object)

@@ -1,4 +1,4 @@
-"""Graded facts of heads: shares, distances and nearest convolutions, each with a standard error."""
+"""Graded facts of heads: shares, distances and nearest convolutions, with standard errors."""
 
 from conv2attn.span.graded_facts.facts import Errors, HeadFacts, LayerFacts
 from conv2attn.span.graded_facts.measures import error_of

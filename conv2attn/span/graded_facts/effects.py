@@ -1,17 +1,17 @@
-"""The effects of replacing heads, as types."""
+"""Types for the effects of replacing the attention of heads."""
 
 from typing import Literal
 
 from conv2attn.report.result import Part
 
 ReplacedBy = Literal["position", "shift", "mean", "uniform"]
-"""The map that replaces the attention of a head: see `conv2attn.span.graded_facts.replacing`."""
+"""The map that replaces the attention of a head; `conv2attn.span.graded_facts.replacing` defines the maps."""
 NOT_REPLACED = "its heads were not replaced: "
-"""The beginning of the note on a layer whose heads could not be replaced, before the reason."""
+"""Begins the note on a layer whose heads could not be replaced; the reason follows."""
 
 
 class Effect(Part, frozen=True):
-    """The effect of a replacement: means, with standard errors, over images that were not used to measure it.
+    """The effect of replacing attention: means, with standard errors, over images that did not measure the replacement.
 
     `change` is `|y' - y| / |y|` for the output y of the network. `loss` is the increase of the cross entropy, and
     `accuracy` the increase of the share of images that are classified right; both are None without labels.
@@ -26,11 +26,11 @@ class Effect(Part, frozen=True):
 
 
 class Replaced(Part, frozen=True):
-    """The effect of replacing the attention of one head, and of uniform attention in its place.
+    """The effect of replacing the attention of one head by the map `by`, and by uniform attention.
 
-    `lost` is the change under the head's mean over images, as a share of the change under uniform attention: the part
-    of the head's effect that depends on what varies over the images. None if an earlier rule decides the kind of the
-    head, or if uniform attention changes nothing.
+    `lost` is the change under the head's mean attention over images, as a share of the change under uniform attention.
+    It is the part of the head's effect that depends on differences between images. It is None if an earlier rule
+    decides the kind of the head, or if uniform attention changes nothing.
     """
 
     by: ReplacedBy
@@ -48,11 +48,11 @@ class ReplacedHead(Part, frozen=True):
 
 
 class ReplacedTogether(Part, frozen=True):
-    """The effect of replacing several heads at once, of uniform attention in their place, and of random heads.
+    """The effect of replacing several heads at once, by the map `by` and by uniform attention; and of random heads.
 
-    `random` is the mean over draws of the same number of heads, out of all that can be replaced, under the same
-    replacement; its errors are standard errors over the draws. It is None if every head that can be replaced is
-    replaced.
+    `random` is the mean effect of replacing as many random heads by the same map, over several draws. The heads are
+    drawn from all heads that can be replaced, and the errors are standard errors over the draws. It is None if every
+    head that can be replaced is replaced.
     """
 
     by: ReplacedBy

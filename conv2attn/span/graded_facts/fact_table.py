@@ -1,6 +1,7 @@
 """`FACTS`: every number of heads and of layers, named once for reports, CSV, JSON, pictures and the page of `explore`.
 
-To add a number of a head: a field of `HeadFacts` in `facts.py`, a line here with the rule that computes it, and a test.
+To add a number of a head, add a field of `HeadFacts` in `facts.py`, a line here with the rule that computes it, and a
+test.
 """
 
 from collections.abc import Callable
@@ -25,12 +26,12 @@ from conv2attn.span.graded_facts.sums import Sums
 
 
 def difference_from_convolution(layer: LayerFacts) -> float | None:
-    """The largest difference of the layer from the nearest 3x3 convolution, as a share of the layer."""
+    """The largest difference of the layer from the nearest 3x3 convolution, divided by the norm of the layer."""
     fact: ConvolutionFact | None = layer.convolution(3)
     return fact.error / fact.norm if fact is not None and fact.error is not None and fact.norm else None
 
 
-UNBIASED = "for several images corrected for bias by the jackknife, so it may slightly exceed its range"
+UNBIASED = "corrected for bias by the jackknife if there are several images, so it may slightly exceed its range"
 
 FACTS: tuple[Fact, ...] = (
     Fact(
@@ -71,7 +72,7 @@ FACTS: tuple[Fact, ...] = (
         "argmax",
         "most frequent argmax",
         "share",
-        "the share of queries whose largest weight is at one displacement, the most frequent one",
+        "the share of queries whose largest weight is at the displacement where this is most frequent",
         "Voita et al. 2019, Sec. 4.1, where 90 % make a positional head",
         rule=lambda head: float(head.sums.argmax[head.head].max() / head.count),
         columns="head",
@@ -82,8 +83,9 @@ FACTS: tuple[Fact, ...] = (
         "rel",
         "relative position",
         "share",
-        "the share of sum (A - mean of the row over the keys that it may read)^2 that the mean by displacement "
-        "explains; by products of different images, without bias. A head that attends evenly has none",
+        "the share of the energy that the mean by displacement explains. The energy is the sum of (A - mean of A's row "
+        "over the keys that it may read)^2. It is estimated by products of different images, without bias; a head that "
+        "attends evenly has no shares",
         "U-statistics: Hoeffding 1948",
         rule=lambda head: head.shares[0],
         columns="both",
@@ -96,7 +98,7 @@ FACTS: tuple[Fact, ...] = (
         "se",
         "error of relative position",
         "error of a share",
-        "standard error of rel over the images; the JSON has one beside every share",
+        "standard error of rel over the images; the JSON document has a standard error for every share",
         "jackknife: Efron and Stein 1981",
         layer_rule=lambda layer: layer.errors.relative,
         columns="both",
@@ -106,7 +108,8 @@ FACTS: tuple[Fact, ...] = (
         "abs",
         "other position",
         "share",
-        "the share of the same sum that the rest of the mean over images explains; one image does not determine it",
+        "the share of the energy (see rel) that the rest of the mean over images explains; one image does not "
+        "determine it",
         "U-statistics: Hoeffding 1948",
         rule=lambda head: head.shares[1],
         columns="both",
@@ -118,7 +121,7 @@ FACTS: tuple[Fact, ...] = (
         "cont",
         "content",
         "share",
-        "the share of the same sum that varies over images; one image does not determine it",
+        "the share of the energy (see rel) that varies over images; one image does not determine it",
         "U-statistics: Hoeffding 1948",
         rule=lambda head: head.shares[2],
         columns="both",
@@ -157,7 +160,7 @@ FACTS: tuple[Fact, ...] = (
         "most read key",
         "share",
         "the largest mean attention to one key over the queries that may read it; a key counts as readable by at least "
-        "half as many queries as the key that most may read",
+        "half as many queries as the key that most queries may read",
         "Xiao et al. 2024",
         rule=SummedHead.sink,
         columns="both",
@@ -168,7 +171,8 @@ FACTS: tuple[Fact, ...] = (
         "hor",
         "horizontal symmetry",
         "share",
-        "sum_d min(p(d), p(d')): p = m / sum m over pixels, d' the mirror image of d from left to right; " + UNBIASED,
+        "sum_d min(p(d), p(d')), where p = m / sum m over pixels, and d' is the mirror image of d from left to right; "
+        + UNBIASED,
         "Cordonnier et al. 2020, Sec. 4.3: horizontally symmetric patterns",
         estimate=of_patterns(horizontal),
         columns="head",
@@ -178,7 +182,7 @@ FACTS: tuple[Fact, ...] = (
         "ver",
         "vertical symmetry",
         "share",
-        "sum_d min(p(d), p(d')) with d' the mirror image of d from top to bottom; none on a line; " + UNBIASED,
+        "sum_d min(p(d), p(d')) with d' the mirror image of d from top to bottom; not defined on a line; " + UNBIASED,
         "Cordonnier et al. 2020, Sec. 4.3: vertical symmetry is rarer",
         estimate=of_patterns(vertical),
         columns="head",
@@ -188,7 +192,7 @@ FACTS: tuple[Fact, ...] = (
         "aniso",
         "anisotropy",
         "share",
-        "1 - smallest / largest variance of p along its principal axes; none on a line, or of one displacement; "
+        "1 - smallest / largest variance of p along its principal axes; not defined on a line or for one displacement; "
         + UNBIASED,
         "Cordonnier et al. 2020, App. E: isotropic and anisotropic heads",
         estimate=of_patterns(anisotropy),
@@ -199,7 +203,8 @@ FACTS: tuple[Fact, ...] = (
         "over",
         "overlap with a head",
         "share",
-        "the largest sum_d min(p(d), p_g(d)) over the other heads g of the layer; none of a head alone; " + UNBIASED,
+        "the largest sum_d min(p(d), p_g(d)) over the other heads g of the layer; not defined for one head; "
+        + UNBIASED,
         "Cordonnier et al. 2020, Sec. 4.2: heads do not overlap",
         estimate=of_patterns(overlap),
         columns="head",
@@ -209,8 +214,8 @@ FACTS: tuple[Fact, ...] = (
         "like",
         "likeness to a head",
         "share",
-        "the largest <A, A_g> / |A| |A_g| over the other heads g, by all queries, keys and images, leading tokens too; "
-        "none of one head",
+        "the largest <A, A_g> / |A| |A_g| over the other heads g, with sums over all queries, images and keys, leading "
+        "tokens included; not defined for one head",
         "Cordonnier et al. 2020, Sec. 4.3: redundant heads",
         estimate=likeness,
         columns="head",
@@ -220,8 +225,8 @@ FACTS: tuple[Fact, ...] = (
         "moved",
         "spread of a moving centre",
         "tokens",
-        "sqrt(mean_q |c(x_q) - mean c|^2) with c(x_q) = Delta + (W q) / (2 alpha), where the terms of positions score "
-        "highest; none without q.r of quadratic heads",
+        "sqrt(mean_q |c(x_q) - mean c|^2) with c(x_q) = Delta + (W q) / (2 alpha), the displacement at which the "
+        "positional terms score highest; only quadratic heads with the term q.r have it",
         "claim DEFORM; Dai et al. 2017",
         estimate=moved,
         columns="both",
@@ -241,7 +246,7 @@ FACTS: tuple[Fact, ...] = (
         "argmax_at",
         "displacement of the most frequent argmax",
         "displacement",
-        "the displacement of argmax",
+        "the displacement that is the most frequent argmax",
         rule=lambda head: head.displacement(int(head.sums.argmax[head.head].argmax())),
     ),
     Fact(
@@ -265,7 +270,7 @@ FACTS: tuple[Fact, ...] = (
         "bar",
         "one row or column",
         "share",
-        "the largest sum of m(d) over displacements of one row, or of one column",
+        "the largest sum of m(d) over the displacements in one row, or in one column",
         rule=SummedHead.bar,
     ),
     Fact(
@@ -273,7 +278,7 @@ FACTS: tuple[Fact, ...] = (
         "evenness",
         "keys in use / keys",
         "share",
-        "keys over the keys that a query may read, both as geometric means over queries",
+        "the keys in use divided by the keys that a query may read, both as geometric means over queries",
         rule=SummedHead.evenness,
         curve=Curve("tab:gray", "x"),
     ),
@@ -291,7 +296,7 @@ FACTS: tuple[Fact, ...] = (
         "3x3 shifts, by the span",
         "share",
         "the mean over 9 shifts E of 1 - |E - span of the heads|^2 / |E|^2, by products of different images; the JSON "
-        "has the centre, the mean and the best of each kernel of 1, 3, 5, 7 with dilations 1 to 3",
+        "document has the centre, the mean and the best shift for kernels of size 1, 3, 5, 7 with dilations 1 to 3",
         "Cordonnier et al. 2020, Lemma 3, graded",
         layer_rule=lambda layer: getattr(layer.span(3), "mean", None),
         columns="layer",
@@ -303,8 +308,8 @@ FACTS: tuple[Fact, ...] = (
         "layer, by a 3x3 convolution",
         "share",
         "the share of the map x -> sum_h A_h x (W_out W_val)_h that the nearest zero-padded 3x3 convolution explains, "
-        "in squares, by products of different images; attention to leading tokens is in the map, and no "
-        "convolution explains it; -v and the JSON have K = 1, 3, 5, 7",
+        "in squares, by products of different images; the map includes attention to leading tokens, which no "
+        "convolution explains; -v and the JSON document have K = 1, 3, 5, 7",
         layer_rule=lambda layer: getattr(layer.convolution(3), "share", None),
         columns="layer",
         leaves=None,
@@ -315,9 +320,10 @@ FACTS: tuple[Fact, ...] = (
         "chance",
         "conv 3 of uniform attention",
         "share",
-        "conv 3 of heads that attend uniformly to the keys that a query may read: sum_d pairs(d)^2 / queries(d) over "
-        "sum_q keys(q), where d is on the grid for queries(d), of which pairs(d) may read that key. R2 3x3 is then the "
-        "mean of these terms over the shifts, and rel has no value; none if queries may read different numbers of keys",
+        "conv 3 of heads that attend uniformly to the keys that a query may read: (sum_d pairs(d)^2 / queries(d)) / "
+        "sum_q keys(q). Displacement d is on the grid for queries(d) queries, of which pairs(d) may read the key at d. "
+        "R2 3x3 of such heads is the mean of these terms over the shifts, and they have no rel; not defined if queries "
+        "may read different numbers of keys",
         layer_rule=lambda layer: getattr(layer.convolution(3), "chance", None),
         columns="layer",
         leaves=4,
@@ -327,7 +333,8 @@ FACTS: tuple[Fact, ...] = (
         "cover",
         "displacements covered",
         "number",
-        "displacements that the heads use together: exp of the entropy of the mean of p over the heads; " + UNBIASED,
+        "the number of displacements that the heads use together: exp of the entropy of the mean of p over the heads; "
+        + UNBIASED,
         "Cordonnier et al. 2020, Sec. 4.2: heads cover the input space",
         layer_rule=lambda layer: layer.coverage,
         columns="layer",
@@ -337,7 +344,8 @@ FACTS: tuple[Fact, ...] = (
         "pairs",
         "redundant pairs",
         "number",
-        f"pairs of heads whose <A, A_g> / |A| |A_g| is at least {REDUNDANT:g}; the error is that of like",
+        f"the number of pairs of heads whose <A, A_g> / |A| |A_g| is at least {REDUNDANT:g}; the JSON document has no "
+        "error of it, but the error of like",
         "Cordonnier et al. 2020, Sec. 4.3: redundant heads",
         layer_rule=lambda layer: layer.redundant_pairs,
         columns="layer",
@@ -347,8 +355,8 @@ FACTS: tuple[Fact, ...] = (
         "replay",
         "replay",
         "ratio",
-        "max |y - (sum_h A_h x M_h^T + b)| over the spread of y over tokens: M_h and b as read, y the output of the "
-        "layer on random tokens under random attention, another in each head",
+        "max |y - (sum_h A_h x M_h^T + b)| divided by the spread of y over tokens, where M_h and b are the weights as "
+        "read, and y is the output of the layer on random tokens, with different random attention in every head",
         layer_rule=lambda layer: layer.replay,
         columns="layer",
         leaves=8,
@@ -358,20 +366,21 @@ FACTS: tuple[Fact, ...] = (
         "|layer - conv|",
         "layer less a 3x3 convolution",
         "share",
-        "max_q sum_k |L_qk - C_qk| with Frobenius norms of a key's matrix, as a share of max_q sum_k |L_qk|; it bounds "
-        "the distance of the outputs if no token is longer than 1; with -v",
+        "max_q sum_k |L_qk - C_qk| divided by max_q sum_k |L_qk|, with the Frobenius norms of a key's matrices in the "
+        "layer L and in the convolution C. The numerator bounds the distance of the outputs if no token is longer than "
+        "1. It is shown with -v",
         layer_rule=difference_from_convolution,
     ),
 )
 
 
 def facts_defined() -> tuple[Fact, ...]:
-    """Every fact, in the order of the table."""
+    """All facts, in the order of the table."""
     return FACTS
 
 
 def facts_shown(line: str) -> tuple[Fact, ...]:
-    """The facts with a column in the report's rows on each "head", or on each "layer"."""
+    """The facts that have a column in the rows of heads (`line` is "head") or of layers ("layer")."""
     return tuple(fact for fact in FACTS if fact.columns in (line, "both"))
 
 
@@ -392,7 +401,7 @@ def facts_explored() -> tuple[Fact, ...]:
 
 
 def estimates_of_heads() -> dict[str, Callable[[Sums], Estimate]]:
-    """By name, the estimates that are made for all heads of a layer at once, each with a standard error."""
+    """By name, the estimates that are computed for all heads of a layer at once, with standard errors."""
     return {fact.name: fact.estimate for fact in FACTS if fact.estimate is not None}
 
 

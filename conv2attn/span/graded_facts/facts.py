@@ -55,15 +55,17 @@ KIND_RULES = (
     ),
     KindRule("varies with the image", "content", 0.5, "half of its energy about the mean varies over the images"),
 )
-"""The first rule that fits decides; a head that fits none is mixed. Kinds need at least two queries."""
+"""The first rule that fits decides; a head that fits no rule is mixed. Kinds need at least two queries."""
 CLOSE = 0.05
-"""Within this distance of its threshold, a number may be on the other side for other images. Chosen: a tenth of 1/2."""
+"""A number this close to its threshold may be on the other side for other images. It was chosen as a tenth of 1/2."""
 
 
 def kind_of(number: Callable[[str], float | None], queries: int) -> tuple[HeadKind, float]:
-    """The kind of a head and its margin: its number less the threshold, or, if mixed, the distance to the nearest one.
+    """The kind of a head and its margin.
 
-    With one query a sink and a shift look the same: such a head has the kind "one query", and the margin 0.
+    The margin is the number of the deciding rule minus its threshold. For a mixed head it is the distance of a number
+    to its threshold, for the rule where this is least. With one query, a sink and a shift cannot be distinguished, so
+    the kind is "one query" and the margin 0.
     """
     if queries < 2:
         return "one query", 0.0
@@ -80,9 +82,9 @@ def other_kind(kind: HeadKind, number: Callable[[str], float | None]) -> HeadKin
     before = [(rule, margin) for rule, margin in measured if margin < 0]
     near: list[tuple[float, HeadKind]] = [(-margin, rule.kind) for rule, margin in before]
     decided = next((place for place, (rule, margin) in enumerate(measured) if margin >= 0), None)
-    # An earlier rule decides as soon as its number reaches the threshold. A later rule decides only if the present one
-    # fails, and not if its number has the same margin: the two then fail together, as "shift" and "local" do where all
-    # attention around the peak is at the peak.
+    # An earlier rule decides as soon as its number reaches the threshold. A later rule decides only if the present rule
+    # fails. If both numbers have the same margin, both rules fail together, as "shift" and "local" do if all attention
+    # around the peak is at the peak.
     if decided is not None:
         margin = measured[decided][1]
         behind = (rule.kind for rule, other in measured[decided + 1 :] if other >= 0 and other != margin)
@@ -115,7 +117,7 @@ class Errors(Part, frozen=True):
 
 
 class HeadFacts(Part, frozen=True):
-    """One head: see `FACTS` of `fact_table` for the definition and the source of each number.
+    """The facts of one head. `FACTS` of `fact_table` has the definition and the source of each number.
 
     `relative`, `absolute` and `content` are shares of its energy about the mean over the keys that a query may read.
     They are None if one image does not determine them, or if the head attends evenly.
@@ -151,9 +153,9 @@ class HeadFacts(Part, frozen=True):
 
 
 class SpanFact(Part, frozen=True):
-    """R^2 of the heads' span for the offsets of a kernel: of the centre, the mean, and the best.
+    """R^2 of the heads' span for the offsets of a kernel: for the centre, as a mean, and for the best offset.
 
-    `chance` is the mean for heads of uniform attention; None if queries may read different numbers of keys.
+    `chance` is the mean for heads that attend uniformly; it is None if queries may read different numbers of keys.
     """
 
     kernel_size: int
@@ -168,12 +170,14 @@ class SpanFact(Part, frozen=True):
 class ConvolutionFact(Part, frozen=True, eq=False):
     """The zero-padded convolution nearest to the map `x -> sum_h A_h x M_h^T` of a layer, over all queries and images.
 
-    `taps` (offsets, d_out, d_in) minimise `sum |L_q - C_q|^2`. `share` is `1 - sum |L_q - C_q|^2 / sum |L_q|^2`,
+    Let L_q be the matrix from all tokens to the output of query q, and C_q the same matrix of the convolution. `taps`
+    (offsets, d_out, d_in) minimise `sum |L_q - C_q|^2`. `share` is `1 - sum |L_q - C_q|^2 / sum |L_q|^2`,
     estimated without bias, and `share_error` its standard error. `error` is `max_q sum_k |L_qk - C_qk|` with the
-    Frobenius norm of a key's matrix, and `norm` is `max_q sum_k |L_qk|`: if no token is longer than r, an output of the
-    layer is at most `norm r` long, and the convolution's output at most `error r` away from it. `chance` is the share
-    for heads of uniform attention; None if queries may read different numbers of keys. The document has no taps: they
-    are the sums over heads of `combination` (heads, offsets) times `matrices` (heads, d_out, d_in).
+    Frobenius norm of a key's matrix, and `norm` is `max_q sum_k |L_qk|`. If no token is longer than r, an output of the
+    layer is at most `norm r` long, and the output of the convolution differs from it by at most `error r`. `chance` is
+    the share for heads that attend uniformly; it is None if queries may read different numbers of keys. The JSON
+    document leaves out the taps, which are the sums over heads of `combination` (heads, offsets) times `matrices`
+    (heads, d_out, d_in).
     """
 
     kernel_size: int
@@ -187,23 +191,24 @@ class ConvolutionFact(Part, frozen=True, eq=False):
 
     @property
     def matrices(self) -> Array:
-        """The matrix of each head, multiplied on access: a report keeps the factors."""
+        """The matrix of each head. It is multiplied on access, since a report keeps the factors only."""
         return self.packed.dense().numpy()
 
     @property
     def taps(self) -> Array:
-        """The kernel, computed on access: that of a wide layer is larger than its attention."""
+        """The taps of the convolution. They are computed on access, since they may be larger than the attention."""
         made: Array = np.einsum("ht,hoi->toi", self.combination, self.matrices)
         return made
 
 
 class LayerFacts(Part, frozen=True, eq=False):
-    """One layer: its heads, R^2 of their span, and, if its weights are read, the convolutions nearest to it.
+    """The facts of one layer: its heads, R^2 of their span, and its nearest convolutions if its weights are read.
 
-    `grid` is that of the keys. `unread` is the reason why a layer was not read; it then has no heads. `means` are the
-    means of the shares over its heads, `errors` the errors of means over its heads. `replay` is the largest difference
-    between the layer's output and the output computed from its weights and attention, over the output's spread over
-    tokens. The document has neither `mass` (heads, *(2 side - 1)), the mean attention by displacement, nor `bias`.
+    `grid` is the grid of keys. `unread` is the reason why a layer was not read; such a layer has no heads. `means`
+    holds the means of shares over the heads, and `errors` the standard errors of means over the heads. `replay` is the
+    largest difference between the layer's output and the output computed from its weights and attention, divided by the
+    output's spread over tokens. `mass` (heads, *(2 side - 1)) is the mean attention by displacement. The JSON document
+    leaves out `mass` and `bias`.
     """
 
     name: str
@@ -225,7 +230,7 @@ class LayerFacts(Part, frozen=True, eq=False):
     bias: Array | None = None
 
     def mean(self, name: str) -> float | None:
-        """The mean of a number over the heads; None if a head has none."""
+        """The mean of a number over the heads; None if a head lacks this number."""
         if hasattr(self.means, name):
             mean: float | None = getattr(self.means, name)
             return mean
@@ -234,19 +239,20 @@ class LayerFacts(Part, frozen=True, eq=False):
 
     def span(self, size: int, dilation: int = 1) -> SpanFact | None:
         """The R^2 of one kernel; None if it is wider than the grid."""
-        return next((each for each in self.spans if (each.kernel_size, each.dilation) == (size, dilation)), None)
+        return next((fact for fact in self.spans if (fact.kernel_size, fact.dilation) == (size, dilation)), None)
 
     def convolution(self, size: int) -> ConvolutionFact | None:
         """The nearest convolution of one size; None if it was not computed."""
-        return next((each for each in self.convolutions if each.kernel_size == size), None)
+        return next((fact for fact in self.convolutions if fact.kernel_size == size), None)
 
 
 class HeadsReport(Result, frozen=True, eq=False):
-    """Facts of the heads of each layer: numbers, without a claim. Undecided, with exit code 3, if no layer was read.
+    """Facts of the heads of each layer, which are numbers without a claim.
 
-    `read_as` says in words what was assumed about the file of the network, `needed` which argument would let unread
-    layers be read. `together` is the effect of replacing heads at once. `inputs` says in words what the network ran on
-    and how that was prepared, if it came from a file.
+    If no layer was read, the verdict is undecided, and the exit code 3. `read_as` says in words what was assumed about
+    the file of the network, and `needed` which argument would make unread layers readable. `together` is the effect of
+    replacing heads at once. `inputs` says in words on which inputs the network ran, and how they were prepared if they
+    came from a file.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("exit_code", "strength", "verdict")
@@ -259,22 +265,22 @@ class HeadsReport(Result, frozen=True, eq=False):
 
     @property
     def verdict(self) -> Verdict:
-        """Undecided if no layer was read."""
+        """Holds if a layer was read; otherwise undecided."""
         return Verdict.HOLDS if any(not layer.unread for layer in self.layers) else Verdict.UNDECIDED
 
     @property
     def strength(self) -> Strength:
-        """Facts hold for the given inputs alone."""
+        """Sampled: the facts are about the given inputs alone."""
         return Strength.SAMPLED
 
     @property
     def exit_code(self) -> Literal[0, 3]:
-        """0 where a layer was read; 3 otherwise."""
+        """0 if a layer was read; 3 otherwise."""
         code: Any = self.verdict.exit_code
         return code
 
     def records(self) -> list[dict[str, Any]]:
-        """One record for each head of each layer."""
+        """One record per head of each layer, for a table such as CSV."""
         records = []
         for layer in self.layers:
             for head in layer.heads:
@@ -292,6 +298,6 @@ def effect_columns(replaced: Replaced | None) -> dict[str, Any]:
     if replaced is None:
         return {}
     parts: dict[str, Effect] = {"": replaced.effect, "uniform_": replaced.uniform}
-    numbers = {f"{part}{key}": x for part, each in parts.items() for key, x in msgspec.to_builtins(each).items()}
+    numbers = {f"{part}{key}": x for part, effect in parts.items() for key, x in msgspec.to_builtins(effect).items()}
     numbers |= {"by": replaced.by, "lost": replaced.lost, "lost_error": replaced.lost_error}
     return {f"replaced_{name}": value for name, value in numbers.items()}

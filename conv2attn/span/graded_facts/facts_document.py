@@ -1,4 +1,4 @@
-"""The text of a report on heads and on what replaces them; its columns are the lines of the table of facts."""
+"""The text of a report on heads and on the effects of replacing them. Its columns are facts of `FACTS`."""
 
 from collections.abc import Sequence
 
@@ -17,31 +17,31 @@ from conv2attn.span.reading import TAKEN_FOR
 EFFECTS = ("layer", "head", "by", "change", "uniform", "lost")
 LABELLED = ("loss", "accuracy")
 EFFECTS_SPARE = ("by", "lost")
-MOST_SHOWN = 5  # heads on the first screen: those that change the output most
+MOST_SHOWN = 5  # heads that are shown without -v: those that change the output most
 LEGEND = (
-    "change: mean of |y' - y| / |y|, y the output of the network, over images that did not measure the replacement; "
-    "uniform: change by uniform attention in place of the head; lost: change by its mean over "
-    "images, as a share of uniform"
+    "change: mean of |y' - y| / |y| for the output y of the network, over images that did not measure the replacement; "
+    "uniform: change under uniform attention in place of the head; lost: change under its mean over images, divided by "
+    "uniform"
 )
 LABELLED_LEGEND = "loss, accuracy: increase of the cross entropy, and of the share of images classified right"
 
 
 def effect_parts(report: HeadsReport, verbose: bool = False) -> list[DocumentPart]:
-    """One row per replaced head, one for all of them at once, and one for random heads.
+    """One row per replaced head, one row for all heads that are replaced at once, and one row for random heads.
 
-    Unless `verbose`, only the heads that change the output most, the largest change first.
+    Unless `verbose`, only the heads that change the output most have a row, the largest change first.
     """
     replaced = [(layer.name, head.head, head.replaced) for layer in report.layers for head in layer.heads]
-    single = [(layer, head, each) for layer, head, each in replaced if each is not None]
-    labelled = any(each.effect.loss is not None for _, _, each in single)
+    single = [(layer, head, effects) for layer, head, effects in replaced if effects is not None]
+    labelled = any(effects.effect.loss is not None for _, _, effects in single)
     more = 0
     if not verbose:
         single.sort(key=lambda line: line[2].effect.change, reverse=True)
         more, single = len(single[MOST_SHOWN:]), single[:MOST_SHOWN]
     lines: list[tuple[Cell, ...]] = []
-    for layer, head, each in single:
-        numbers = (*change_cells(each.effect, each.uniform), value_and_error(each.lost, each.lost_error))
-        lines.append((layer, head, each.by, *numbers, *label_cells(each.effect)))
+    for layer, head, effects in single:
+        numbers = (*change_cells(effects.effect, effects.uniform), value_and_error(effects.lost, effects.lost_error))
+        lines.append((layer, head, effects.by, *numbers, *label_cells(effects.effect)))
     if report.together is not None:
         lines += together_lines(report.together)
     if not lines:
@@ -76,7 +76,7 @@ def change_cells(effect: Effect, uniform: Effect | None) -> Sequence[str]:
 
 
 def label_cells(effect: Effect) -> tuple[Cell, ...]:
-    """The increase of the loss, and of the accuracy."""
+    """The increase of the loss, and the increase of the accuracy."""
     return (value_and_error(effect.loss, effect.loss_error), value_and_error(effect.accuracy, effect.accuracy_error))
 
 
@@ -94,7 +94,7 @@ REACHES_OF_OTHER_AXES = (
 
 
 def legend_of(layers: Sequence[LayerFacts]) -> tuple[str, ...]:
-    """The meaning of the columns of layers, with the value of conv 3 for uniform attention on these grids."""
+    """The meaning of the columns of layers. For conv 3 it adds the values for uniform attention on these grids."""
     reaches = REACHES if all(len(layer.grid) == 2 for layer in layers) else REACHES_OF_OTHER_AXES
     of_uniform = [fact.chance for each in layers if (fact := each.convolution(3)) and fact.chance is not None]
     ends = dict.fromkeys(f"{share:.0%}" for share in (min(of_uniform), max(of_uniform))) if of_uniform else ()
@@ -112,7 +112,7 @@ def kinds_of(layer: LayerFacts) -> str:
 
 
 def layer_cells(layer: LayerFacts) -> list[Cell]:
-    """The row of a layer; a layer that was not read has its replay alone."""
+    """The row of a layer; the row of a layer that was not read holds only its replay."""
     facts = facts_shown("layer")
     if layer.unread:
         cells = (fact.written(layer.replay) if fact.name == "replay" else "" for fact in facts)
@@ -121,7 +121,7 @@ def layer_cells(layer: LayerFacts) -> list[Cell]:
 
 
 def head_cells(layer: LayerFacts, head: HeadFacts) -> list[Cell]:
-    """The row of a head: with both kinds if it is near a threshold, and without a peak if it reads no pixels."""
+    """The row of a head, with two kinds if a number is near its threshold, and no peak if it reads no pixels."""
     other = other_kind(head.kind, lambda name: getattr(head, name, None))
     written: dict[str, Cell] = {"kind": f"{head.kind} or {other}"} if other else {}
     written |= {} if head.peak_mass else {"peak": "-"}
@@ -131,16 +131,16 @@ def head_cells(layer: LayerFacts, head: HeadFacts) -> list[Cell]:
 
 @document.register
 def _(report: HeadsReport, verbose: bool = False) -> Document:
-    """The number of layers read, one row per layer, and, if `verbose`, one per head."""
+    """The number of layers that were read, one row per layer, and one row per head if `verbose`."""
     read = [layer for layer in report.layers if not layer.unread]
     heads = [head for layer in read for head in layer.heads]
     layers = counted(len(report.layers), "layer")
-    said = f"measured {counted(len(heads), 'head')} in {len(read)} of {layers}"
+    summary = f"measured {counted(len(heads), 'head')} in {len(read)} of {layers}"
     images = sorted({layer.images for layer in read})
-    said += f", on {' or '.join(map(str, images))} images" if images and images[-1] > 1 else ""
-    said += f"; network {report.read_as}" if report.read_as else ""
+    summary += f", on {' or '.join(map(str, images))} images" if images and images[-1] > 1 else ""
+    summary += f"; network {report.read_as}" if report.read_as else ""
     unread = gathered((layer.name, f"was not read: {layer.unread}") for layer in report.layers if layer.unread)
-    # Columns that only few kinds of layers have are left out if no head has them.
+    # Columns of numbers that few kinds of layers have are left out if no head has such a number.
     rare = [fact for fact in facts_defined() if fact.if_any]
     absent = {fact.title for fact in rare if all(fact.of_head(head) is None for head in heads)}
     of_layers = ("layer", "heads", *(fact.title for fact in facts_shown("layer")), "kinds")
@@ -161,7 +161,7 @@ def _(report: HeadsReport, verbose: bool = False) -> Document:
     if report.needed:
         unread.append(f"pass {report.needed}, and attention is captured as the network runs")
     ran_on = (f"inputs: {report.inputs}",) if report.inputs else ()
-    return Document((said, *ran_on), (*parts, Notes(tuple(unread))))
+    return Document((summary, *ran_on), (*parts, Notes(tuple(unread))))
 
 
 def layer_remarks(layer: LayerFacts) -> list[str]:

@@ -17,15 +17,15 @@ from conv2attn.span.graded_facts.effects import Effect
 from conv2attn.torch_internals import tree_map_only
 
 AT_ONCE = 2**28
-"""Bytes of the largest attention of a run: it sets the number of images that run together, at least two."""
+"""Largest attention of a layer in a run, in bytes. It limits how many images run together, but two always do."""
 Maps = Mapping[str, Mapping[int, Tensor]]
-"""Forced maps (queries, keys), by layer and head."""
+"""The maps (queries, keys) that replace attention, by layer and head."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class ByImage:
-    """The effect of a replacement, one number per image: see `Effect`."""
+    """The effect of a replacement as one number per image; `Effect` defines the numbers."""
 
     change: Tensor
     loss: Tensor | None = None
@@ -36,11 +36,11 @@ class ByImage:
         """The means over images of several replacements, one number per replacement."""
 
         def mean(values: Sequence[Tensor | None]) -> Tensor | None:
-            means = [each.mean() for each in values if each is not None]
+            means = [numbers.mean() for numbers in values if numbers is not None]
             return torch.stack(means) if means else None
 
-        change = torch.stack([each.change.mean() for each in several])
-        return ByImage(change, mean([each.loss for each in several]), mean([each.accuracy for each in several]))
+        change = torch.stack([effect.change.mean() for effect in several])
+        return ByImage(change, mean([effect.loss for effect in several]), mean([effect.accuracy for effect in several]))
 
 
 def effect_of(values: ByImage) -> Effect:
@@ -55,10 +55,10 @@ def effect_of(values: ByImage) -> Effect:
 
 
 class ForcedRuns:
-    """A network on two sets of images: `measured` gives mean attention, `compared` the effect of forcing maps.
+    """Runs a network on two sets of images: `measured` gives mean attention, `compared` gives the effect of maps.
 
     Raises:
-        UsageError: an output is zero, is not finite, or holds no tensor with one row per image, or the labels are not
+        UsageError: an output is zero, is not finite, or holds no tensor with one row per image; or the labels are not
             classes of the output (C2A006).
     """
 
@@ -74,13 +74,14 @@ class ForcedRuns:
             largest = max(largest, own.numel() * own.element_size())
             return own
 
-        # Two images run first. They show how often each layer attends, and how large its attention is, hence how many
-        # images fit into memory at once.
+        # Two images run first. They show how often each layer attends and how large its attention is. From its size
+        # follows how many images fit into memory at once.
         self.run(measured[:2], look)
         self.at_once = max(2, 2 * AT_ONCE // largest)
         self.plain = self.outputs({})
         if not bool((self.plain.flatten(1).norm(dim=-1) > 0).all()) or not bool(self.plain.isfinite().all()):
-            raise UsageError("C2A006", "an output is zero or not finite: it has no relative change", "Pass others.")
+            reason = "an output is zero or not finite, so it has no relative change"
+            raise UsageError("C2A006", reason, "Pass other images.")
         if labels is not None:
             classes = self.plain.shape[1] if self.plain.ndim == 2 else 0
             if not classes or not bool(((labels >= 0) & (labels < classes)).all()):
@@ -89,7 +90,7 @@ class ForcedRuns:
                 raise UsageError("C2A006", reason, "Pass whole numbers below the number of logits.")
 
     def run(self, images: Tensor, rule: Rule) -> Any:
-        """The output of the network under a rule."""
+        """The output of the network, in which `rule` may replace the attention of a layer."""
         with running(self.network, images):
             watch = Watch(self.network, rule=rule, blind=lambda name: True)
             return watch.run(partial(call_network, self.network, images))
@@ -107,7 +108,7 @@ class ForcedRuns:
 
         A layer is left out if it attends several times in a run, or if its attention has no (images, heads) axes.
         """
-        # A second call of the same layer would be averaged with the first, and forced with its map.
+        # A second call of a layer would be averaged with the first, and replaced by the same map.
         once = {name for name in wanted if self.times.get(name) == 1 and f"{name}#2" not in self.times}
         sums = dict[str, Tensor]()
 
@@ -116,28 +117,28 @@ class ForcedRuns:
             if name in once and "#" not in name and maps.ndim == 4 and len(maps) == count:
                 heads = wanted[name]
                 chosen = maps if heads is None else maps[:, list(heads)]
-                # One image at a time: a batch in float64 may be twice the attention that memory was planned for.
+                # One image at a time, since a whole batch in float64 may take twice the memory that was planned.
                 for image in chosen.cpu():
                     sums[name] = sums[name].add_(image) if name in sums else image.double()
             return own
 
         for images in self.parts(self.measured):
             self.run(images, partial(add, count=len(images)))
-        return {name: each / len(self.measured) for name, each in sums.items()}
+        return {name: total / len(self.measured) for name, total in sums.items()}
 
     def by_image(self, name: str, own: Tensor, count: int) -> Tensor:
-        """The attention of a layer as (images, heads, queries, keys); nn.MultiheadAttention merges the first two."""
+        """The attention of a layer as (images, heads, queries, keys); nn.MultiheadAttention merges two axes."""
         module = self.modules.get(name)
         merged = isinstance(module, nn.MultiheadAttention) and own.ndim == 3 and len(own) == count * module.num_heads
         return own.unflatten(0, (count, -1)) if merged else own
 
     def outputs(self, maps: Maps) -> Tensor:
-        """The first output tensor with one row per compared image, in float64, under these maps."""
+        """The first output tensor with one row per compared image, in float64, with these maps as attention."""
 
         def rule(name: str, own: Tensor, count: int) -> Tensor:
             if name not in maps:
                 return own
-            # The network may keep or return what it computed: a copy is changed.
+            # A copy is changed, since the network may keep or return the attention that it computed.
             attention = own.clone()
             for head, forced in maps[name].items():
                 self.by_image(name, attention, count)[:, head] = forced.to(own)
@@ -147,7 +148,7 @@ class ForcedRuns:
         for images in self.parts(self.compared):
             tensors: list[Tensor] = []
             tree_map_only(Tensor, tensors.append, self.run(images, partial(rule, count=len(images))))
-            fitting = [each for each in tensors if each.ndim and len(each) == len(images)]
+            fitting = [tensor for tensor in tensors if tensor.ndim and len(tensor) == len(images)]
             if not fitting or not fitting[0].is_floating_point():
                 reason = "no output tensor has one row for each image"
                 raise UsageError("C2A006", reason, "Pass a network that returns one.")
@@ -160,10 +161,10 @@ class ForcedRuns:
         return self.changed(self.outputs(maps))
 
     def changed(self, forced: Tensor) -> ByImage:
-        """The effect on each compared image, given these outputs in place of the network's own."""
+        """The effect on each compared image if the network's outputs are replaced by these."""
         moved = (forced - self.plain).flatten(1).norm(dim=-1) / self.plain.flatten(1).norm(dim=-1)
         if self.labels is None:
             return ByImage(moved)
-        with_maps, without = (cross_entropy(each, self.labels, reduction="none") for each in (forced, self.plain))
-        right, before = ((each.argmax(-1) == self.labels).double() for each in (forced, self.plain))
+        with_maps, without = (cross_entropy(logits, self.labels, reduction="none") for logits in (forced, self.plain))
+        right, before = ((logits.argmax(-1) == self.labels).double() for logits in (forced, self.plain))
         return ByImage(moved, with_maps - without, right - before)

@@ -1,9 +1,9 @@
-"""Shares of heads and of layers estimated without bias over images, each with a standard error.
+"""Shares of heads and of layers, estimated over images without bias, with standard errors.
 
-A square of a mean over n images is estimated by the products of different images, `sum_{i != j} <x_i, x_j> / n(n - 1)`,
-whose expectation is the square of the expectation. Errors are those of the jackknife: everything is estimated again
-without each image in turn, or, for two images, without each block of queries in turn. An estimate has a leading axis:
-first the value from all data, then these replicates.
+The square of a mean over n images is estimated by products of different images, `sum_{i != j} <x_i, x_j> / n(n - 1)`,
+whose expectation is the square of the expectation. Standard errors come from the jackknife: a replicate is an estimate
+that leaves out one image or, if there are two images, one block of queries. An array of estimates has a leading axis,
+with the value from all data first and the replicates after it.
 
 Source of the estimator: Hoeffding 1948 (U-statistics); of the errors: Efron and Stein 1981 (the jackknife).
 """
@@ -21,21 +21,21 @@ from conv2attn.theory.basis import Offset
 KERNELS = (1, 3, 5, 7)
 DILATIONS = (1, 2, 3)
 LEVEL = 1e-12
-"""If the energy about the row means is below this share of the whole, it is rounding: the head attends evenly."""
+"""If the energy about the row means is below this share of the whole energy, the head counts as attending evenly."""
 
 Estimate = Callable[[int | None], Array]
-"""A statistic of some images: of all images for None, otherwise of all but the one with this number."""
+"""A statistic as a function of the number of an image that is left out, or of None for all images."""
 
 
 def estimated(parts: Sequence[Sums], statistic: Callable[[Sums], Estimate]) -> Array:
-    """A statistic of a layer, then its jackknife replicates, (1 + replicates, ...); of one image there are none."""
+    """A statistic of a layer, then its jackknife replicates, (1 + replicates, ...). One image gives no replicates."""
     total = reduce(Sums.__add__, parts)
     without = statistic(total)
     values = [without(None)]
     if len(parts) > 1:
         rest = (reduce(Sums.__add__, [*parts[:at], *parts[at + 1 :]]) for at in range(len(parts)))
-        values += [statistic(each)(None) for each in rest]
-    # Without one of two images a single one is left, which has no products of different images.
+        values += [statistic(sums)(None) for sums in rest]
+    # If one of two images is left out, no products of different images remain.
     elif total.images > 2:
         values += [without(image) for image in range(total.images)]
     return np.array(values)
@@ -44,7 +44,7 @@ def estimated(parts: Sequence[Sums], statistic: Callable[[Sums], Estimate]) -> A
 def error_of(replicates: Array) -> Array | None:
     """The standard error of an estimate from its jackknife replicates; None if there are none.
 
-    With few replicates it is enlarged by Student's distribution until three errors cover 99 %; docs/heads.md has the
+    With few replicates it is enlarged, so that three errors cover 99 % of Student's distribution. docs/heads.md has the
     coverage that was measured.
     """
     from scipy.special import stdtrit
@@ -54,8 +54,8 @@ def error_of(replicates: Array) -> Array | None:
         return None
     without = replicates[1:]
     spread = (count - 1) / count * ((without - without.mean(0)) ** 2).sum(0)
-    # Three errors cover 99.7 % of a normal distribution. With few replicates an error is itself uncertain, and is
-    # enlarged until three of them cover 99 % of Student's distribution.
+    # Three errors cover 99.7 % of a normal distribution. With few replicates the error itself is uncertain, hence
+    # Student's distribution.
     return np.asarray(np.sqrt(spread) * max(1.0, stdtrit(count - 1, 0.995) / 3))
 
 
@@ -64,7 +64,8 @@ def crossed(own: Array, along: Array, total: Array, left_out: int | None) -> Arr
     n = len(own)
     if left_out is None:
         return np.asarray((total - own.sum(0)) / (n * (n - 1)))
-    # |S - x|^2 = |S|^2 - 2 <x, S> + |x|^2 for the sum S without x, less the sum of |x_i|^2 without |x|^2.
+    # With S the sum of all x_i, and x the one that is left out: |S - x|^2 - (sum of |x_i|^2 - |x|^2), where
+    # |S - x|^2 = |S|^2 - 2 <x, S> + |x|^2.
     rest = total - 2 * along[left_out] + 2 * own[left_out] - own.sum(0)
     return np.asarray(rest / ((n - 1) * (n - 2)))
 
@@ -75,10 +76,11 @@ def mean_of(values: Array, left_out: int | None) -> Array:
 
 
 def shares(sums: Sums, by_position: bool) -> Estimate:
-    """(3, heads): the shares of relative position, of other position, and of content; NaN where they have no estimate.
+    """The shares of relative position, of other position and of content, (3, heads); NaN if there is no estimate.
 
-    For one image whose attention may depend on it, only the share of relative position is estimated: by products of
-    different queries at one displacement. Attention `by_position` alone has no noise.
+    If there is one image, and attention may depend on it, only the share of relative position is estimated, from
+    products of different queries at the same displacement. Attention `by_position` alone has no noise, so all shares
+    are estimated.
     """
     axes = tuple(range(1, sums.pairs.ndim + 1))
     by_offset = np.divide(sums.deviation**2, sums.pairs, out=np.zeros_like(sums.deviation), where=sums.pairs > 0)
@@ -89,7 +91,7 @@ def shares(sums: Sums, by_position: bool) -> Estimate:
         along, total = (sums.deviation * against).sum(tuple(a + 1 for a in axes)), (every * against).sum(axes)
     elif not by_position:
         assert sums.scatter is not None
-        # (sum D)^2 less the sum of D^2 is the sum over pairs of different queries: pairs (pairs - 1) at a displacement.
+        # (sum D)^2 - sum of D^2 is a sum over all pairs of different queries: pairs (pairs - 1) per displacement.
         several = sums.pairs > 1
         parts = np.divide(sums.deviation[0] ** 2 - sums.scatter, sums.pairs - 1, where=several, out=0 * sums.scatter)
         same_image = parts.sum(axes)[None]
@@ -102,7 +104,7 @@ def shares(sums: Sums, by_position: bool) -> Estimate:
             relative = crossed(same_image, along, total, left_out)
         even = energy <= LEVEL * mean_of(sums.energy, left_out)
         parts = np.stack([relative, position - relative, energy - position]) / np.where(even, 1.0, energy)
-        # Differences of equal energies leave rounding, which would be printed with a sign.
+        # A difference of equal energies is rounding, which would be printed with a sign, so it is set to 0.
         return np.where(even, np.nan, np.where(np.abs(parts) < LEVEL, 0.0, parts))
 
     return without
@@ -111,21 +113,22 @@ def shares(sums: Sums, by_position: bool) -> Estimate:
 def spanned(sums: Sums, kernels: Sequence[tuple[Offset, ...]]) -> Estimate:
     """R^2 of the heads' span for each offset of some kernels: 1 - |shift - span|^2 / |shift|^2.
 
-    It comes from the triangular factor of the heads: for nearly dependent heads, only directions above rounding count.
+    It is computed from the triangular factor of the heads. If heads nearly depend on each other, only directions above
+    rounding count.
     """
-    mass, count = sums.at(tuple(offset for each in kernels for offset in each))
+    mass, count = sums.at(tuple(offset for offsets in kernels for offset in offsets))
 
     def without(left_out: int | None) -> Array:
         kept = [image for image in range(sums.images) if image != left_out]
         factor = np.linalg.qr(sums.factor[kept].reshape(-1, mass.shape[1]), mode="r") / np.sqrt(len(kept))
         _, singular, right = np.linalg.svd(factor, full_matrices=False)
         real = singular > NEGLIGIBLE * singular[0]
-        # A shift's inner product with head h is the head's mass at the offset. In an orthonormal basis of the span the
-        # squares of these products sum to the squared length of the projection.
+        # The inner product of a shift with head h is the head's mass at the offset. In an orthonormal basis of the
+        # span, the squares of the shift's inner products sum to the squared length of its projection.
         reached = (right[real] / singular[real, None]) @ mass[kept]
         squares = (reached.sum(0) ** 2).sum(0)
         if len(kept) > 1:
-            # Products of different images only: the square of one image's noise would count as reach.
+            # Only products of different images are used, since the square of an image's noise would add to R^2.
             squares = (squares - (reached**2).sum((0, 1))) / (len(kept) * (len(kept) - 1))
         return np.asarray(np.divide(squares, count, out=np.zeros_like(squares), where=count > 0))
 
@@ -135,16 +138,16 @@ def spanned(sums: Sums, kernels: Sequence[tuple[Offset, ...]]) -> Estimate:
 def explained_of_uniform(sums: Sums, offsets: tuple[Offset, ...]) -> Array | None:
     """The share of uniform attention that one tap at each offset explains: the chance level on this grid.
 
-    Uniform attention is 1 / w at each of the w keys that a query may read. The nearest tap is its mean over the
-    `having` queries with this offset on the grid, of which `pairs` may read the key: `pairs / (having w)`. The tap then
+    Uniform attention is 1 / w at each of the w keys that a query may read. The offset is on the grid for `having`
+    queries, of which `pairs` may read its key. The nearest tap is the mean over the former, `pairs / (having w)`, so it
     explains `having (pairs / (having w))^2` of the energy `queries / w`. This is also R^2 of the span of uniform heads
-    for the shift. None where queries may read different numbers of keys.
+    for the shift. None if queries may read different numbers of keys.
     """
     readable = sums.readers.sum() / sums.images
-    # The mean of w over queries is its geometric mean if and only if all are equal.
+    # The arithmetic and the geometric mean of w over queries are equal if and only if all w are equal.
     if not np.isclose(readable / sums.queries, np.exp(sums.room / sums.queries), rtol=1e-9):
         return None
-    pairs, having = (sums.numbers_at(each, offsets) for each in (sums.pairs, sums.having))
+    pairs, having = (sums.numbers_at(counts, offsets) for counts in (sums.pairs, sums.having))
     explained: Array = np.divide(pairs**2, having, out=np.zeros_like(pairs), where=having > 0) / readable
     return explained
 

@@ -1,4 +1,4 @@
-"""Facts of each head of any attention: `conv2attn.heads`."""
+"""`conv2attn.heads`, which measures facts of the heads of any attention."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -62,33 +62,32 @@ def heads(
     memory_limit: int = MEMORY_LIMIT,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> HeadsReport:
-    """Graded facts of each head of each layer, from one run of the network and one pass over its attention.
+    """Graded facts of every head of every layer, from one run of the network and one pass over its attention.
 
-    Shares are estimated without bias over the images, with standard errors; a share that one image does not determine
-    is None.
+    Shares are estimated without bias over the images, with standard errors. A share is None if one image does not
+    determine it.
 
     Args:
         model: a network, whose attention is captured on `example_input` or, without one, read by position alone; a
-            layer of this project; an array (images, heads, queries, keys), or without the first one or two axes; a
-            list, or a mapping of names, of these.
-        example_input: what the network takes, a size for one image of noise, or a loader of such batches, whose images
+            layer of this project; an array (images, heads, queries, keys), whose first one or two axes may be absent; a
+            list of these, or a mapping from names to these.
+        example_input: the inputs of the network, a size for one image of noise, or a loader of batches, whose images
             count together.
-        grid: sides of the tokens after the leading ones. By default the run of the network says it, or it is inferred:
-            a square, or the grid of another layer divided by one ratio along each axis.
+        grid: sides of the grid of tokens, without leading tokens. By default the run of the network shows them.
+            Otherwise they are inferred: a square, or the grid of another layer divided by one ratio along each axis.
         extra_tokens: number of leading tokens that are not pixels, for all layers or by name; by default as in the run.
-        replace: measure the effect of each head on half of the images by replacing its attention with its mean
-            ("mean"), its mean by displacement ("position"), the nearest shift ("shift") or uniform attention
-            ("uniform"). This takes two or three runs of the network per head.
-        replaced_heads: the heads to replace, numbers by name of layer; they are also replaced all at once, beside the
-            same number drawn at random. By default every head is replaced, each alone.
-        labels: the class of each image, a whole number from 0; effects then have a loss, the cross entropy, and an
-            accuracy.
-        only, skip: patterns of names of layers to measure, and to leave out; nothing is computed for the others.
+        replace: whether and how to replace the attention of each head, to measure its effect on half of the images: by
+            its mean over images ("mean"), its mean by displacement ("position"), the nearest shift ("shift") or uniform
+            attention ("uniform"). This takes two or three runs of the network per head.
+        replaced_heads: the heads to replace, as numbers by name of layer. They are replaced one by one and all at once,
+            and so many random heads are replaced for comparison. By default every head is replaced, one by one.
+        labels: the class of each image, an integer from 0. Effects then include the cross entropy and the accuracy.
+        only, skip: patterns of names of layers to measure, and of layers to leave out.
         memory_limit: bytes of temporary arrays.
         progress: called before each layer with its number from 1, the number of layers, and its name.
     Raises:
-        UsageError: it is not attention (C2A502), no layer attends (C2A501) or has such a name (C2A008), or it has no
-            grid (C2A503); heads are to be replaced without a network or with fewer than four images, or labels are not
+        UsageError: `model` is not attention (C2A502) or has no grid (C2A503); no layer attends (C2A501) or has such a
+            name (C2A008); heads are to be replaced without a network or with fewer than four images, or labels are not
             classes of the output (C2A006); heads or labels are passed without `replace` (C2A004).
     Examples:
         >>> import conv2attn, torch
@@ -107,7 +106,8 @@ def heads(
     if replacing is not None:
         replacing.check(reads)
     facts = list[LayerFacts]()
-    # Attention of two layers at once may not fit: each is dropped before the next is read. `enumerate` would hold it.
+    # The attention of two layers may not fit into memory, so one is dropped before the next is read. `enumerate` would
+    # keep a reference to it.
     for read in reads:
         if progress is not None:
             progress(len(facts) + 1, len(reads), read.name)
@@ -138,7 +138,7 @@ def facts_of(rows: AttentionRows, windows: Windows | None, weights: tuple[Tensor
     parts = sums_of(rows, windows)
     total = reduce(Sums.__add__, parts)
     estimates = estimated(parts, lambda sums: shares(sums, rows.by_position))
-    # The replicates use the peak of all images: the error is that of the attention at one fixed displacement.
+    # All replicates use the peak of all images, so the error is that of the attention at one fixed displacement.
     peaks = total.mass.sum(0).reshape(rows.heads, -1).argmax(-1)
     masses = estimated(parts, lambda sums: mass_at(sums, peaks))
     named = {"relative": estimates[:, 0], "absolute": estimates[:, 1], "content": estimates[:, 2]}
@@ -156,7 +156,7 @@ def facts_of(rows: AttentionRows, windows: Windows | None, weights: tuple[Tensor
         span_facts(parts),
         () if weights is None else nearest_convolutions(rows, parts, weights[0].numpy(), windows),
         Shares(*map(number, estimates[0].mean(-1))),
-        Errors(**{name: error_number(each.mean(-1)) for name, each in named.items()}),
+        Errors(**{name: error_number(replicates.mean(-1)) for name, replicates in named.items()}),
         coverage=number(covered[0]),
         coverage_error=error_number(covered),
         redundant_pairs=redundant_pairs(total),
@@ -166,18 +166,18 @@ def facts_of(rows: AttentionRows, windows: Windows | None, weights: tuple[Tensor
 
 
 def mass_at(sums: Sums, places: Array) -> Estimate:
-    """The mean attention of each head at its own displacement, over queries and images."""
+    """The mean attention of each head at the displacement in `places`, over queries and images."""
     mass = sums.mass.reshape(*sums.mass.shape[:2], -1)[:, np.arange(len(places)), places]
     return lambda left_out: mean_of(mass, left_out) / sums.queries
 
 
 def head_facts(head: int, sums: Sums, estimates: Mapping[str, Array], peak: int) -> HeadFacts:
-    """The facts of one head; `estimates` are (1 + replicates, heads)."""
-    values = {name: number(each[0, head]) for name, each in estimates.items()}
+    """The facts of one head; `estimates` hold arrays (1 + replicates, heads)."""
+    values = {name: number(replicates[0, head]) for name, replicates in estimates.items()}
     shares = tuple(values[name] for name in ("relative", "absolute", "content"))
     numbers = values | numbers_of_head(SummedHead(head, sums, shares, peak))
     kind, margin = kind_of(numbers.get, sums.queries)
-    errors = Errors(**{name: error_number(each[:, head]) for name, each in estimates.items()})
+    errors = Errors(**{name: error_number(replicates[:, head]) for name, replicates in estimates.items()})
     return HeadFacts(head=head, kind=kind, margin=margin, errors=errors, **numbers)
 
 
@@ -188,7 +188,7 @@ def error_number(replicates: Array) -> float | None:
 
 def span_facts(parts: Sequence[Sums]) -> tuple[SpanFact, ...]:
     """R^2 of the span for every kernel that fits the grid."""
-    # All kernels in one estimate, since each replicate factors the heads once, whatever the offsets.
+    # All kernels share one estimate, since a replicate factors the heads once for all offsets.
     shape = parts[0].having.shape
     sizes = [(size, step) for size in KERNELS for step in DILATIONS if size > 1 or step == 1]
     sizes = [(size, step) for size, step in sizes if all(step * (size // 2) <= side // 2 for side in shape)]

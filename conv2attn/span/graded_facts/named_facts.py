@@ -1,4 +1,4 @@
-"""`Fact`, one line of the table of facts, the format of each unit, and the sums of a head that its rules read."""
+"""`Fact`, which is one line of the table of facts; the format of each unit; and the sums of a head."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from conv2attn.span.graded_facts.sums import Sums
 @final
 @dataclass(frozen=True, eq=False)
 class SummedHead:
-    """The sums of one head over all queries and images, its shares, and the place of its peak in `mass`."""
+    """The sums of one head over all queries and images, its shares, and the row-major index of its peak in `mass`."""
 
     head: int
     sums: Sums
@@ -26,7 +26,7 @@ class SummedHead:
 
     @property
     def count(self) -> int:
-        """Queries of all images."""
+        """Number of queries of all images."""
         return self.sums.images * self.sums.queries
 
     @cached_property
@@ -39,7 +39,7 @@ class SummedHead:
         return float(getattr(self.sums, name)[:, self.head].sum() / self.count)
 
     def displacement(self, place: int) -> tuple[int, ...]:
-        """The displacement of a row-major place in `mass`."""
+        """The displacement at a row-major index of `mass`."""
         at = np.unravel_index(place, self.mass.shape)
         return tuple(int(x) - side // 2 for x, side in zip(at, self.mass.shape, strict=True))
 
@@ -55,13 +55,13 @@ class SummedHead:
         return max(lines) if len(lines) > 1 else None
 
     def evenness(self) -> float:
-        """Keys in use over the keys that a query may read, both as geometric means over queries."""
+        """The keys in use divided by the keys that a query may read, both as geometric means over queries."""
         return float(np.exp(self.mean("entropy") - self.sums.room / self.sums.queries))
 
     def sink(self) -> float:
-        """The largest mean attention to one key, over the queries that may read that key; see its line of `FACTS`."""
-        # A key that only few queries may read would be a sink by its mask alone. It counts as readable by at least half
-        # as many queries as the key with the most readers.
+        """The largest mean attention to one key, over the queries that may read that key, as `FACTS` defines it."""
+        # A key that few queries may read could be a sink because of the mask alone. So a key counts as readable by at
+        # least half as many queries as the key with the most readers.
         readers = np.maximum(self.sums.readers, self.sums.readers.max() / 2)
         return float((self.sums.columns[self.head] / readers).max())
 
@@ -79,7 +79,7 @@ FORMS: dict[Unit, str] = {
 
 
 class Curve(NamedTuple):
-    """How a fact is drawn over the layers: colour and mark of matplotlib."""
+    """How a fact is drawn over the layers: a colour and a marker of matplotlib."""
 
     colour: str
     mark: str
@@ -88,23 +88,23 @@ class Curve(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Fact:
-    """One number of heads or of layers, as all reports, pictures and pages name it.
+    """A number of heads or of layers, with the names that reports, pictures and pages use for it.
 
     Args:
-        name: its field in `HeadFacts`, or of a fact of layers alone in the table.
-        title: its column in reports.
+        name: its field in `HeadFacts`; for a number of layers only, its name in the table.
+        title: the title of its column in reports.
         words: its name in pictures and on the page of `explore`.
-        unit: in which it is written.
+        unit: the unit in which it is written.
         meaning, source: its formula, and who defined it.
-        rule: computes it from the sums of a head; None where it follows from other numbers.
-        estimate: computes it for all heads of a layer at once, also with one image left out; `Errors` has its error
-            under the same name.
-        layer_rule: computes it from the facts of a layer; the mean over the heads where there is none.
-        columns: which lines of the report have it.
-        leaves: on a narrow terminal, columns with smaller numbers are dropped first; None is never dropped.
+        rule: computes it from the sums of a head; None if it follows from other numbers.
+        estimate: computes it for all heads of a layer at once, and again with one image left out. `Errors` has its
+            standard error under the same name.
+        layer_rule: computes it from the facts of a layer; without a rule it is the mean over the heads.
+        columns: the lines of the report that have it: those of heads, those of layers, or both.
+        leaves: the order in which a narrow terminal drops columns: smaller numbers first, None never.
         if_any: whether its columns are left out if no head has it.
         curve: its curve over the layers, if it is drawn.
-        explored: whether the page of `explore` has it.
+        explored: whether the page of `explore` shows it.
     """
 
     name: str
@@ -123,11 +123,11 @@ class Fact:
     explored: bool = False
 
     def of_head(self, head: HeadFacts) -> Any:
-        """Its value for a head."""
+        """The value of the number for a head."""
         return attrgetter(self.name)(head)
 
     def of_layer(self, layer: LayerFacts) -> float | None:
-        """Its value for a layer."""
+        """The value of the number for a layer."""
         return layer.mean(self.name) if self.layer_rule is None else self.layer_rule(layer)
 
     @property
@@ -136,12 +136,12 @@ class Fact:
         return f"{self.words} / side" if self.unit == "tokens" else self.words
 
     def height(self, layer: LayerFacts) -> float | None:
-        """Its height in the picture of the curves; tokens are divided by the grid's longest side, as a share."""
+        """Its height in the picture of the curves. Tokens are divided by the longest side of the grid."""
         value = self.of_layer(layer)
         return value / max(layer.grid) if value is not None and self.unit == "tokens" else value
 
     def written(self, value: Any) -> str:
-        """A value in the format of reports: "-" for None, and no minus before a number that rounds to 0."""
+        """A value in the format of reports: "-" for None, and no minus sign before a number that rounds to 0."""
         if value is None:
             return "-"
         if self.unit == "word":

@@ -28,8 +28,8 @@ from conv2attn.span.least_squares import NEGLIGIBLE, triangular
 from conv2attn.theory.basis import Offset
 
 DENSE = 2**29
-"""Rows that are outer products over the axes are expanded for the difference only up to this many entries of
-attention."""
+"""If attention has more entries than this and its rows are outer products over the axes, the difference between a layer
+and its nearest convolution is not computed."""
 
 
 def root_of(columns: Array) -> Array:
@@ -41,16 +41,15 @@ def root_of(columns: Array) -> Array:
 
 def share_explained(sums: Sums, root: Array, size: int) -> Estimate:
     """The share of a layer's map that the nearest convolution explains; `root` is R of the QR of the head matrices."""
-    # A layer is L = sum_h A_h M_h^T, and M_h = Q R_h with orthonormal columns of Q. Since Q keeps norms, a combination
-    # of the M_h has the norm of the same combination of the R_h. Nothing is lost where heads cancel, since no large
-    # squares are subtracted.
+    # A layer is L = sum_h A_h M_h^T. Its matrices are M_h = Q R_h, where Q has orthonormal columns and keeps norms. So
+    # a combination of the M_h has the norm of the same combination of the R_h. This is accurate even if heads cancel,
+    # since no large squares are subtracted.
     mass, count = sums.at(kernel(size, 1, sums.pairs.ndim))
     turned = root @ mass * np.divide(1.0, np.sqrt(count), out=np.zeros_like(count), where=count > 0)
     same_image, every = (turned**2).sum((1, 2)), turned.sum(0)
     along, total = (turned * every).sum((1, 2)), (every**2).sum()
     # |L|^2 = |R_A R_M^T|^2 with the triangular factors of the attention and of the matrices. `scales` is the sum of
-    # |A_h M_h^T|^2 over single heads. A layer that is small beside the rounding of this sum counts as 0, and its share
-    # as 1.
+    # |A_h M_h^T|^2 over heads. If |L|^2 is below the rounding of this sum, the layer counts as 0, and its share as 1.
     wholes = ((sums.factor @ root.T) ** 2).sum((1, 2))
     scales = ((sums.factor**2).sum(1) * (root**2).sum(0)).sum(1)
 
@@ -68,7 +67,7 @@ def nearest_convolutions(
     matrices: Array,
     windows: Windows | None = None,
 ) -> tuple[ConvolutionFact, ...]:
-    """The nearest convolution of each size, with its difference from the layer, from another pass over attention."""
+    """The nearest convolution of every kernel size, with its difference from the layer."""
     # Shifts by different offsets share no entry of the map. The least-squares tap is therefore the mean over all
     # queries whose target is on the grid, and does not depend on the other taps of the kernel.
     grid = rows.grid if windows is None else windows.grid
@@ -99,8 +98,8 @@ def norms_left(
 ) -> tuple[float | None, list[float | None]]:
     """`max_q sum_k |L_qk|` of the layer, and of its difference from each convolution, rounded up.
 
-    The taps are combinations of the heads' matrices, whose triangular factor `root` gives every norm. All are None if
-    the rows are outer products over the axes with more than `DENSE` entries, unless they are one-hot.
+    The taps are combinations of the heads' matrices, so the triangular factor `root` of these gives all norms. All
+    results are None if the rows are outer products over the axes with more than `DENSE` entries, and not one-hot.
     """
     largest, left = 0.0, [0.0] * len(fields)
     if rows.hot is not None and windows is None:
@@ -111,7 +110,7 @@ def norms_left(
         pieces = read_pieces(rows, windows, fields)
     for block, placed in pieces:
         turned = np.einsum("gh,hqk->gqk", root, block)
-        # |L_qk| of a combination of the heads is that of R times their weights at (q, k): a few numbers for each pair.
+        # |L_qk| is the norm of R times the heads' weights at (q, k), which are a few numbers per pair.
         lengths = np.sqrt(np.einsum("gqk,gqk->qk", turned, turned))
         largest = float(lengths.sum(1).max(initial=largest))
         for at, ((_, weights), (places, beyond)) in enumerate(zip(fields, placed, strict=True)):
@@ -122,19 +121,20 @@ def norms_left(
                 here = np.flatnonzero(place >= 0)
                 moved = turned[:, here, place[here]] - taps[:, tap, None]
                 rest[here, place[here]] = np.sqrt((moved**2).sum(0))
-                # If a tap's key is outside the window, the layer is 0 there, and the whole tap remains as a difference.
+                # If the key of a tap is outside the window, the layer is 0 there, so the difference is the whole tap.
                 outside += beyond[tap] * np.sqrt((taps[:, tap] ** 2).sum())
             left[at] = float((rest.sum(1) + outside).max(initial=left[at]))
-    # Where heads cancel, the rounding error of R is relative to the summands and not to the sum, so it is added.
+    # If heads cancel, the rounding error of R is relative to the summands and not to their sum, so it is added.
     rounding, cancelled = 1 + 1e-10, NEGLIGIBLE * float(np.linalg.norm(root, axis=0).sum())
-    return largest * rounding + cancelled, [each * rounding + cancelled for each in left]
+    return largest * rounding + cancelled, [error * rounding + cancelled for error in left]
 
 
 def read_pieces(rows: AttentionRows, windows: Windows | None, fields: Sequence[tuple[tuple[Offset, ...], Any]]) -> Any:
     """Attention in pieces (heads, queries, keys), each with the places of the taps of every convolution.
 
-    A place is the index of a tap's key among these keys, or -1; beside it stands whether the tap's key is on the grid
-    but not among these keys (in another window). The padding of windows is left out.
+    A place is the index of the tap's key among the keys of the piece, or -1. With the places comes an array that is 1
+    if the tap's key is on the grid but not among these keys, because it is in another window. The padding of windows is
+    left out.
     """
     grid = rows.grid if windows is None else windows.grid
     for queries, keys, images in list_of_pieces(rows, windows):
@@ -155,9 +155,9 @@ def read_pieces(rows: AttentionRows, windows: Windows | None, fields: Sequence[t
 
 
 def hot_pieces(rows: AttentionRows, fields: Sequence[tuple[tuple[Offset, ...], Any]]) -> Any:
-    """One-hot attention in the form of `read_pieces`; each pattern of read and tapped keys appears once."""
-    # The maximum over queries is that over patterns, since queries of one pattern have the same lengths. Keys that are
-    # neither read nor tapped have length 0.
+    """One-hot attention in the form of `read_pieces`, with every pattern of read and tapped keys once."""
+    # Queries with the same pattern have the same lengths, so the maximum over patterns is the maximum over queries.
+    # Keys that no head reads and no tap names have length 0.
     together = tuple(dict.fromkeys(offset for offsets, _ in fields for offset in offsets))
     targets = shift_targets(rows.grid, together)
     for portion in portions(rows, targets, np.arange(rows.images * rows.grid.shape[0])):

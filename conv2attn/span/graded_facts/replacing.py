@@ -1,4 +1,4 @@
-"""The effect of heads on the output, by replacing their attention with fixed maps while the network runs."""
+"""Measures the effect of heads on the output: a network runs with fixed maps in place of their attention."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -26,25 +26,26 @@ from conv2attn.span.graded_facts.forced_runs import ByImage, ForcedRuns, Maps, e
 from conv2attn.theory.basis import AttentionGrid, Sides, Sites
 
 FEWEST_IMAGES = 4
-"""Two measure the replacement, and two give its effect a standard error."""
+"""Two images measure the replacement, and two images give its effect a standard error."""
 DRAWS = 10
-"""Draws of random heads: the standard error of their mean is about a third of the deviation of one draw."""
+"""Number of draws of random heads. The standard error of their mean is about a third of a draw's deviation."""
 SEED = 0
 ROUNDING = 1e-5
-"""A relative change of outputs below this may be rounding in float32: no share of such a change is reported."""
+"""A relative change of outputs up to this may be rounding in float32, so no share of it is reported."""
 
 
 class Replacing:
-    """A network on images: one half measures mean attention, and the outputs of the other half are compared.
+    """A network and its images. One half of them measures mean attention; outputs are compared on the other half.
 
     Args:
-        network, inputs: a network and a tensor of images, or a loader of such batches.
-        by: the map that replaces the attention of each head.
-        only: heads to replace, by layer; every head by default. Heads named here are also replaced all at once.
+        network: the network.
+        inputs: a tensor of images, or a loader of such batches.
+        by: the kind of map that replaces the attention of a head.
+        only: heads to replace, by layer; by default every head. The heads named here are also replaced all at once.
         labels: the class of each image.
     Raises:
-        UsageError: there is no network, there are fewer than four images, the inputs are not a tensor, the replacement
-            is unknown, the output has no tensor with one row per image, or the labels are not classes of it (C2A006).
+        UsageError: `network` is not a network, there are fewer than four images, the inputs are not a tensor, `by` is
+            unknown, the output has no tensor with one row per image, or the labels are not its classes (C2A006).
     """
 
     def __init__(
@@ -68,13 +69,14 @@ class Replacing:
             raise UsageError("C2A006", reason, "Pass more images with --inputs.")
         self.by, self.only = by, only
         classes = checked_labels(labels, len(images))
-        # Every other image: files are often sorted by class, and two halves in order would hold different classes. A
-        # mean that was measured on the compared images would fit them better than others.
+        # Every second image measures, since files are often sorted by class, so the first and the second half would
+        # hold different classes. The halves are disjoint, since a mean fits the images on which it was measured too
+        # well.
         self.runs = ForcedRuns(network, images[::2], images[1::2], None if classes is None else classes[1::2])
         self.grids: dict[str, tuple[Sides, int, int]] = {}
 
     def check(self, reads: Reads) -> None:
-        """Refuses named heads of layers that are not read.
+        """Refuses heads that the caller named in layers that are not read.
 
         Raises:
             UsageError: no layer of this name attends, or it is left out (C2A008).
@@ -85,7 +87,7 @@ class Replacing:
                 raise UsageError("C2A008", f"no layer that attends is called {name!r}", f"Name one of {layers}.")
 
     def layer(self, facts: LayerFacts, read: Read, rows: AttentionRows) -> LayerFacts:
-        """The facts with the effect of each replaced head, or with a note on why no head can be replaced.
+        """The facts of a layer with the effect of each replaced head, or with a note why no head can be replaced.
 
         Raises:
             UsageError: heads of the layer are named and cannot be replaced, or it has no such head (C2A006).
@@ -126,7 +128,7 @@ class Replacing:
             return "the run does not show one attention for each image in it", None
         if mean.shape[-2] != mean.shape[-1] or mean.shape[-1] != leading + prod(sides):
             return "its queries and keys are not the tokens of one grid", None
-        # The forced map must land on the axes of what was read: both need the same shape after the axis of images.
+        # The map must have the axes of the attention that was read, so both have the same shape without the images.
         attention = read.attention
         if isinstance(attention, MultiHeadSelfAttention):
             attention = attention.attention(sides=sides).detach()
@@ -135,13 +137,13 @@ class Replacing:
         return "", mean
 
     def head(self, facts: HeadFacts, layer: str, mean: Tensor, sides: Sides, leading: int) -> HeadFacts:
-        """The facts of a head with the effect of its replacement; its kind is decided again if it may be "content"."""
+        """The facts of a head with the effect of its replacement. Its kind is decided again, as it may be "content"."""
 
         def moved(by: ReplacedBy) -> ByImage:
             return self.runs.changes({layer: {facts.head: replacement(mean, by, sides, leading)}})
 
         own, uniform = moved(self.by), moved("uniform")
-        # The rule "content" needs one more run, which is made only if the head's kind depends on it.
+        # The rule "content" needs one more run, which is made only if no earlier rule decides the kind.
         lost = error = None
         if with_lost(facts, 1.0)[0] == "content":
             lost, error = share_lost(own if self.by == "mean" else moved("mean"), uniform)
@@ -150,14 +152,14 @@ class Replacing:
         return msgspec.structs.replace(facts, kind=kind, margin=margin, replaced=replaced)
 
     def together(self) -> ReplacedTogether | None:
-        """The effects of replacing all named heads at once, and as many random heads; None if no head is named."""
+        """The effects of replacing all named heads at once, and of as many random heads; None if no head is named."""
         heads = [(layer, head) for layer, numbers in (self.only or {}).items() for head in sorted(set(numbers))]
         if not heads:
             return None
         every = [(layer, head) for layer, (_, _, count) in self.grids.items() for head in range(count)]
         effect, uniform = (effect_of(self.runs.changes(self.maps(heads, by))) for by in (self.by, "uniform"))
-        # The control of an ablation: the same number of heads at random. Without it, an effect that any heads would
-        # have is taken for one of these heads.
+        # The control of an ablation is the same number of random heads. Without it, an effect that any heads would have
+        # might be attributed to these heads.
         random, draws = None, DRAWS if len(heads) < len(every) else 0
         generator = torch.Generator().manual_seed(SEED)
         if draws:
@@ -171,7 +173,7 @@ class Replacing:
 
     def maps(self, heads: Sequence[tuple[str, int]], by: ReplacedBy) -> Maps:
         """The maps of some heads, by layer."""
-        # The means are measured again for these heads alone, since those of all layers may not fit into memory at once.
+        # The means of these heads are measured again, since those of all layers may not fit into memory at once.
         wanted: dict[str, list[int]] = {}
         for layer, head in heads:
             wanted.setdefault(layer, []).append(head)
@@ -186,7 +188,7 @@ class Replacing:
 
 
 def batches_of(network: nn.Module, inputs: Any) -> list[Tensor]:
-    """The batches of images of a tensor or a loader, each drawn once.
+    """The batches of images of a tensor or a loader, which is read once.
 
     Raises:
         UsageError: a batch is not a tensor (C2A006).
@@ -194,8 +196,8 @@ def batches_of(network: nn.Module, inputs: Any) -> list[Tensor]:
     batches = as_inputs(network, inputs)
     arguments = isinstance(batches, tuple | Mapping)
     batches = [batches] if isinstance(batches, Tensor) else [] if arguments else list(batches)
-    batches = [each[0] if isinstance(each, list | tuple) and each else each for each in batches]
-    if not batches or not all(isinstance(each, Tensor) for each in batches):
+    batches = [batch[0] if isinstance(batch, list | tuple) and batch else batch for batch in batches]
+    if not batches or not all(isinstance(batch, Tensor) for batch in batches):
         raise UsageError("C2A006", "heads are replaced on one tensor of images", "Pass a tensor or a loader of these.")
     return batches
 
@@ -204,7 +206,7 @@ def checked_labels(labels: Tensor | Sequence[int] | None, count: int) -> Tensor 
     """The labels of `count` images as int64.
 
     Raises:
-        UsageError: they are not one whole number per image (C2A006).
+        UsageError: the labels are not one integer per image (C2A006).
     """
     if labels is None:
         return None
@@ -224,11 +226,11 @@ def with_lost(facts: HeadFacts, lost: float | None) -> tuple[Any, float]:
 
 
 def share_lost(mean: ByImage, uniform: ByImage) -> tuple[float | None, float | None]:
-    """The change under the mean over images as a share of that under uniform attention; and its standard error."""
+    """The change under the mean over images, divided by that under uniform attention; and its standard error."""
     if float(uniform.change.mean()) <= ROUNDING:
         return None, None
-    # A ratio of two means, with the linearised standard error of a ratio estimator (Cochran 1977, chapter 6). The mean
-    # of the ratios of single images would be dominated by images that uniform attention hardly changes.
+    # It is a ratio of two means, with the linearised standard error of a ratio estimator (Cochran 1977, chapter 6). A
+    # mean of the ratios of images would be dominated by images that uniform attention hardly changes.
     ratio = mean.change.mean() / uniform.change.mean()
     residuals = (mean.change - ratio * uniform.change) / uniform.change.mean()
     return float(ratio), float(residuals.std() / len(residuals) ** 0.5)
@@ -237,11 +239,14 @@ def share_lost(mean: ByImage, uniform: ByImage) -> tuple[float | None, float | N
 def replacement(mean: Tensor, by: ReplacedBy, sides: Sides, leading: int) -> Tensor:
     """The map (queries, keys) that replaces a head with this mean attention over images.
 
-    "mean" is the mean attention itself, "position" its mean over all pairs of one displacement on the grid, "shift" the
-    key nearest to the displacement with the most attention, and "uniform" equal weights for all keys of the grid. Keys
-    that a query never reads have no weight, and rows keep their sums over the pixels. A query that never reads its
-    shift keeps its mean attention. Leading tokens have no displacement: as queries and as keys they keep their mean
-    attention.
+    - "mean" is the mean attention itself.
+    - "position" is its mean over all pairs with the same displacement on the grid.
+    - "shift" reads the key at the displacement with the most attention, or the nearest key on the grid.
+    - "uniform" gives equal weights to all keys of the grid.
+
+    Keys that a query never reads have no weight, and a query keeps the sum of its attention over the pixels. A query
+    that never reads the key of "shift" keeps its mean attention. Leading tokens have no displacement, and keep their
+    mean attention as queries and as keys.
     """
     read = mean > 0
     if by == "mean":
@@ -255,12 +260,12 @@ def replacement(mean: Tensor, by: ReplacedBy, sides: Sides, leading: int) -> Ten
         part = table[code]
     else:
         peak = np.unravel_index(int(sums.argmax()), tuple(2 * side - 1 for side in sides))
-        # At the border the shift leaves the grid; the nearest key is what hard heads read there (E8 of docs/errata.md).
+        # At the border the shift leaves the grid. Hard heads then read the nearest key (E8 of docs/errata.md).
         places = zip(np.indices(sides), peak, sides, strict=True)
         target = [np.clip(along + moved - side + 1, 0, side - 1).ravel() for along, moved, side in places]
         part = torch.zeros_like(grid)
         part[torch.arange(len(grid)), torch.from_numpy(np.ravel_multi_index(target, sides))] = 1
-    # A key that no image reads is taken to be masked, and weight on it would be a change of the network's mask.
+    # A key that is not read in any image counts as masked, and weight on it would change the network's mask.
     part = part * pixels
     part = torch.where(part.sum(-1, keepdim=True) > 0, part, grid)
     total = part.sum(-1, keepdim=True)
@@ -269,14 +274,14 @@ def replacement(mean: Tensor, by: ReplacedBy, sides: Sides, leading: int) -> Ten
 
 
 def displacements(sides: Sides) -> Tensor:
-    """The row-major place of `key - query` in the box of all displacements, for each (query, key) of a grid."""
+    """The row-major number of `key - query` in the box of all displacements, for each (query, key) of a grid."""
     away = AttentionGrid(sides, Sites.everywhere(len(sides))).displacements() + torch.tensor(sides) - 1
     box = tuple(2 * side - 1 for side in sides)
     return torch.from_numpy(np.ravel_multi_index(tuple(away.numpy().transpose(2, 0, 1)), box))
 
 
 def by_displacement(grid: Tensor, code: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum of attention (queries, keys) over the pairs of each displacement, and its mean over the pairs read."""
+    """The sum of attention (queries, keys) over the pairs of each displacement, and its mean over the read pairs."""
     sums = torch.zeros(int(code.max()) + 1, dtype=grid.dtype).index_add(0, code.flatten(), grid.flatten())
     pairs = torch.zeros_like(sums).index_add(0, code.flatten(), (grid > 0).flatten().to(grid))
     return sums, sums / pairs.clamp(min=1)

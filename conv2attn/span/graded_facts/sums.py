@@ -1,7 +1,8 @@
-"""One pass over the attention of a layer: all sums from which its heads' facts follow, image by image.
+"""One pass over the attention of a layer, which forms all sums from which the facts of its heads follow.
 
-D is the attention A less the mean of its row over the keys that the row may attend to. `mass` and `deviation` are the
-sums of A and of D by displacement, `squares` is the sum of D^2. Every sum over queries is the sum over their blocks.
+Let A be the attention of a head, and let D be A minus the mean of each row over the keys that the row may attend to.
+`mass` and `deviation` are the sums of A and of D by displacement, and `squares` is the sum of D^2. The sums of several
+blocks of queries are added up.
 """
 
 from dataclasses import dataclass, replace
@@ -19,30 +20,36 @@ from conv2attn.span.least_squares import triangles, triangular
 from conv2attn.theory.basis import Offset
 
 ALLOWED = 1e-30
-"""A key is masked for a query if no head in any image gives it more weight than this, exp(-69)."""
+"""A key counts as masked for a query if no head in any image gives it more weight than this (exp(-69))."""
 BLOCKS = 8
-"""Blocks of queries, by which the errors of two images are estimated."""
+"""Number of blocks of queries from which standard errors are estimated if there are two images."""
 BY_AXIS = 2**24
-"""Entries of attention beyond which heads whose rows are outer products over the axes are summed axis by axis."""
+"""If attention has more entries than this, heads whose rows are outer products over the axes are summed by axis."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Sums over queries, by image (axis 0) unless said otherwise; displacement 0 is in the middle of its axes.
+    """Sums over queries.
+
+    Axis 0 is the image, unless said otherwise. Displacement 0 is in the middle of the axes of displacements.
 
     Attributes:
         queries: number of queries of one image.
-        along, total: `<D_i, sum_j D_j>`, and `|sum_j D_j|^2` of all images.
+        squares: sums of D^2.
+        along: `<D_i, sum_j D_j>` for image i and all images j.
+        total: `|sum_j D_j|^2` over all images j, without an axis of images.
         energy: sums of A^2.
-        pairs: number of (query, key) pairs at each displacement whose query may attend to the key, in one image.
-        having: number of queries for which each displacement is on the grid, in one image.
-        scatter: of one image, the sums of D^2 by displacement.
+        mass, deviation: sums of A and of D by displacement.
+        pairs: for each displacement, the number of (query, key) pairs whose query may attend to the key, in one image.
+        having: for each displacement, the number of queries for which it is on the grid, in one image.
+        scatter: sums of D^2 by displacement, if there is only one image.
         factor: R of the QR of the rows of A, with one column per head.
-        entropy, largest, distance, extra: sums over queries; `HeadFacts` has the means.
-        argmax: over all images, number of queries whose largest weight is at each displacement.
-        columns, readers: over all images, attention to each key, and number of queries that may attend to it.
-        room: the sum over queries of the logarithm of how many keys each may attend to.
+        entropy, largest, distance, extra: sums over queries of the numbers whose means are in `HeadFacts`.
+        argmax: for each displacement, the number of queries of all images whose largest weight is there.
+        columns: for each key, the attention to it over all images.
+        readers: for each key, the number of queries of all images that may attend to it.
+        room: sum over queries of the logarithm of the number of keys that a query may attend to.
         centers: sums over queries of a moved centre and of its square, (images, heads, axes + 1).
     """
 
@@ -75,12 +82,12 @@ class Sums:
     def __add__(self, other: "Sums") -> "Sums":
         """The sums over the queries of both."""
         added = {name: value + getattr(other, name) for name, value in vars(self).items() if value is not None}
-        # R is not a sum: the R of both blocks of rows is that of their two R on top of each other.
+        # R is not a sum. The R of both blocks of rows is the R of the matrix that stacks their two R.
         factor = np.linalg.qr(np.concatenate([self.factor, other.factor], 1), mode="r")
         return replace(self, **(added | {"factor": factor}))
 
     def at(self, offsets: tuple[Offset, ...]) -> tuple[Array, Array]:
-        """`mass` at some offsets (images, heads, offsets) and how many queries have each; 0 beyond the grid."""
+        """`mass` (images, heads, offsets) and `having` (offsets) at some offsets; 0 beyond the grid."""
         return self.numbers_at(self.mass, offsets), self.numbers_at(self.having, offsets)
 
     def numbers_at(self, numbers: Array, offsets: tuple[Offset, ...]) -> Array:
@@ -93,29 +100,30 @@ class Sums:
 
 
 def kernel(size: int, dilation: int, axes: int) -> tuple[Offset, ...]:
-    """The offsets of an odd kernel."""
+    """The offsets of a kernel with an odd number of taps per axis."""
     along = [dilation * (t - size // 2) for t in range(size)]
     return tuple(product(along, repeat=axes))
 
 
 def sums_of(rows: AttentionRows, windows: Windows | None = None) -> list[Sums]:
-    """The sums of a layer in one part, or for two images in several parts that add up to it."""
+    """The sums of a layer, in one part; for two images in several parts, which add up to the sums."""
     if rows.axes is not None and windows is None and rows.heads * prod(rows.grid.shape) > BY_AXIS:
         return [sums_by_axis(rows)]
     pieces = list_of_pieces(rows, windows)
     if len(pieces[0][2]) != 2:
         return [reduce(Sums.__add__, (sums_at(rows, windows, *piece) for piece in pieces))]
-    # Without one of two images no pair of different images is left, so the jackknife leaves out blocks of queries
-    # instead. They are dealt in turn, and each has queries from all over the grid.
+    # If one of two images is left out, no pair of different images remains. So the jackknife leaves out blocks of
+    # queries instead. Pieces are dealt to the blocks in turn, so that every block has queries from all over the grid.
     parts = [sums_at(rows, windows, *piece) for piece in pieces]
     starts = range(min(BLOCKS, len(parts)))
     return [reduce(Sums.__add__, parts[start :: len(starts)]) for start in starts]
 
 
 def list_of_pieces(rows: AttentionRows, windows: Windows | None) -> list[tuple[Whole, Whole, list[int]]]:
-    """Queries and keys that are read together, by their places in the image's grid, and their images among the rows.
+    """Queries and keys that are read together, as numbers in the grid of an image, and the images that are read.
 
-    Of two images, no piece has more than a block of the queries.
+    If there are two images, a piece has at most a block of the queries. With windows, the images are those of `rows`,
+    which are windows.
     """
     if windows is not None:
         count = len(windows.places)
@@ -141,7 +149,7 @@ def coordinates(grid: Grid, queries: Whole) -> list[Whole]:
 
 
 def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: Whole, images: list[int]) -> Sums:
-    """The sums of the queries that are read together."""
+    """The sums of one piece of `list_of_pieces`."""
     grid = rows.grid if windows is None else windows.grid
     real, there = queries >= 0, keys >= 0
     read = np.arange(len(queries)) if windows is not None else queries
@@ -156,10 +164,10 @@ def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: 
     at_key = np.unravel_index(keys, grid.keys)
     for axis, site in enumerate(coordinates(grid, queries)):
         moved = at_key[axis][None, :] - site[:, None]
-        # One number for each displacement, so that sums over pairs that share it are one `bincount`.
+        # Every displacement gets one number, so that `bincount` sums over the pairs with this displacement.
         place = place * shape[axis] + moved + grid.keys[axis] - 1
         away = away + moved**2
-    # Zeros of a one-hot or positional head are attention, not a mask of the network.
+    # In one-hot or positional attention, a zero is a weight and not a mask of the network.
     unmasked = rows.one_hot or rows.by_position or bool(pixels.min() > ALLOWED)
     allowed = np.ones(place.shape, bool) if unmasked else pixels.max((0, 1)) > ALLOWED
     width = np.maximum(allowed.sum(-1), 1)
@@ -167,25 +175,26 @@ def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: 
     def by_displacement(values: Array) -> Array:
         """Sums (..., displacements) of values (..., queries, keys)."""
         flat = values.reshape(-1, place.size)
-        summed = [np.bincount(place.ravel(), each, size) for each in flat]
+        summed = [np.bincount(place.ravel(), weights, size) for weights in flat]
         return np.array(summed, dtype=np.float64).reshape(*values.shape[:-2], *shape)
 
-    # D = A - level on `width` keys, and level is the row's mean: <D, D'> = <A, A'> - width level level'. So D is never
-    # made. The three sums below are |D_i|^2, <D_i, sum D> and |sum D|^2.
+    # D = A - level on `width` keys, where level is the mean of the row. Hence <D, D'> = <A, A'> - width level level',
+    # and D itself is not formed. The three sums below are |D_i|^2, <D_i, sum D> and |sum D|^2.
     level, total = pixels.sum(-1) / width, pixels.sum(0)
     energy, mass = np.einsum("nhqk,nhqk->nh", pixels, pixels), by_displacement(pixels)
     own = energy - np.einsum("nhq,nhq,q->nh", level, level, width)
     along = np.einsum("nhqk,hqk->nh", pixels, total) - np.einsum("nhq,hq,q->nh", level, level.sum(0), width)
     every = np.einsum("hqk,hqk->h", total, total) - np.einsum("hq,hq,q->h", level.sum(0), level.sum(0), width)
     deviation = mass - by_displacement(level[..., None] * allowed)
-    # Of one image that may depend on it, only products of different queries are free of bias: they need the squares.
+    # If there is one image, and attention may depend on it, only products of different queries are free of bias. These
+    # follow from the sums of squares.
     alone = count == 1 and not rows.by_position
     scatter = by_displacement(np.where(allowed, pixels[0] - level[0][..., None], 0.0) ** 2) if alone else None
-    # A log in float32 costs less than one in float64, and its error is far below the digits of a report. The maximum
-    # makes 0 log 0 zero.
+    # A log in float32 costs less than in float64, and its error is far below the digits of a report. The maximum makes
+    # 0 log 0 zero.
     logs = np.log(np.maximum(blocks.astype(np.float32), np.finfo(np.float32).tiny))
     best = np.take_along_axis(np.broadcast_to(place, pixels.shape), pixels.argmax(-1)[..., None], -1)[..., 0]
-    most = [np.bincount(each.ravel(), minlength=size) for each in best.swapaxes(0, 1)]
+    most = [np.bincount(displacements.ravel(), minlength=size) for displacements in best.swapaxes(0, 1)]
     columns, readers = np.zeros((heads, grid.shape[1] + rows.extra)), np.zeros(grid.shape[1] + rows.extra)
     columns[:, keys], readers[keys] = total.sum(1), count * allowed.sum(0)
     if rows.extra:
@@ -222,8 +231,8 @@ def sums_of_centers(centers: Array) -> Array:
 
 def factor_of_products(first: Array, second: Array) -> Array:
     """R of the QR of columns that are outer products of two columns, from the R of each factor."""
-    # Their Gram matrix is the entrywise product of the two Gram matrices. It is that of the rows (row of the first R)
-    # times (each row of the second), which are stacked here one row of the first at a time.
+    # The Gram matrix of the products is the entrywise product of the two Gram matrices. So it is the Gram matrix of all
+    # products of a row of the first R with a row of the second. They are stacked here, one row of the first at a time.
     start: Array = second[:0]
     return reduce(lambda factor, row: triangular(np.concatenate([factor, row * second])), first, start)
 
@@ -232,8 +241,8 @@ def having(grid: Grid, queries: Whole) -> Array:
     """For each displacement, the number of these queries for which it is on the grid."""
     flat = np.ravel_multi_index(tuple(coordinates(grid, queries)), grid.keys)
     placed: Array = np.bincount(flat, minlength=prod(grid.keys)).astype(float).reshape(grid.keys)
-    # Displacement d is on a side of n for sites from max(0, -d) to n - max(0, d): an interval, whose sum is a
-    # difference of two cumulative sums, one axis after the other.
+    # On an axis with n keys, displacement d is on the grid for sites from max(0, -d) to n - max(0, d) - 1. The sum over
+    # this interval is a difference of two cumulative sums. This is done for one axis after the other.
     for axis, side in enumerate(grid.keys):
         sums = np.concatenate([np.zeros_like(placed.take([0], axis)), placed.cumsum(axis)], axis)
         moved = np.arange(1 - side, side)
@@ -242,9 +251,9 @@ def having(grid: Grid, queries: Whole) -> Array:
 
 
 def sums_by_axis(rows: AttentionRows) -> Sums:
-    """The sums of heads whose rows are outer products over the axes; the attention is never formed."""
-    # Every sum over (query, key) of an outer product is the product of the sums of the axes, and the logarithm of one
-    # is the sum of theirs. No key is masked, and rows sum to 1, so that their mean over the keys is 1 / keys.
+    """The sums of heads whose rows are outer products over the axes, without forming the attention."""
+    # The sum over (query, key) of an outer product is the product of the sums over the axes. The logarithm of an outer
+    # product is the sum of the logarithms. No key is masked and rows sum to 1, so the mean of a row is 1 / keys.
     assert rows.axes is not None
     axes, grid = rows.axes, rows.grid
     queries, keys = grid.shape
@@ -252,10 +261,10 @@ def sums_by_axis(rows: AttentionRows) -> Sums:
     for axis, along in enumerate(axes):
         side = grid.keys[axis]
         place = np.arange(side)[None, :] - grid.site(axis).cpu().numpy()[:, None] + side - 1
-        masses.append(np.array([np.bincount(place.ravel(), each.ravel(), 2 * side - 1) for each in along]))
+        masses.append(np.array([np.bincount(place.ravel(), head.ravel(), 2 * side - 1) for head in along]))
         counts.append(np.bincount(place.ravel(), minlength=2 * side - 1).astype(float))
         best = np.take_along_axis(np.broadcast_to(place, along.shape), along.argmax(-1)[..., None], -1)[..., 0]
-        tops.append(np.array([np.bincount(each, minlength=2 * side - 1) for each in best]).astype(float))
+        tops.append(np.array([np.bincount(head, minlength=2 * side - 1) for head in best]).astype(float))
         columns.append(along.sum(1))
 
     def outer(parts: list[Array]) -> Array:
@@ -265,11 +274,11 @@ def sums_by_axis(rows: AttentionRows) -> Sums:
             product_ = product_[..., None] * part.reshape(len(part), *[1] * (product_.ndim - 1), -1)
         return product_
 
-    mass, pairs = outer(masses), outer([each[None] for each in counts])[0]
+    mass, pairs = outer(masses), outer([count[None] for count in counts])[0]
     deviation = mass - pairs / keys
     energy = np.prod([np.einsum("hqk,hqk->h", a, a) for a in axes], 0)
     factor = reduce(factor_of_products, (triangles(a.reshape(1, rows.heads, -1))[0] for a in axes))
-    # The sum of an axis' entropies over its queries occurs once for every query of the other axes: hence the means.
+    # The sum of the entropies of an axis occurs once for every query of the other axes, hence the means.
     entropies = [-np.einsum("hqk,hqk->h", a, np.log(np.maximum(a, 1e-300))) / a.shape[1] for a in axes]
     away = np.sqrt(sum(np.square(x) for x in np.ogrid[tuple(slice(-(s // 2), s // 2 + 1) for s in mass.shape[1:])]))
     squares = energy - queries / keys
