@@ -1,4 +1,4 @@
-"""Can this attention express a convolution? Lemma 3, tested on trained attention, and used."""
+"""Decides whether attention can express a convolution (Lemma 3), and replaces the one by the other."""
 
 from conv2attn.span import span_document as span_document  # registers its rule
 from conv2attn.span.attending import ask_attention as ask_attention

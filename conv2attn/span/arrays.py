@@ -262,7 +262,7 @@ def check_exact(name: str, stack: NDArray[Any], kind: str) -> None:
 
     Raises:
         UsageError: an entry is not a rational number or is negative, or a row of fractions or floats does not sum to
-            exactly 1, or a row of whole weights is all 0 (C2A502).
+            exactly 1, or a row of integer weights is all 0 (C2A502).
     """
     for (image, head), rows in ((at, stack[at]) for at in np.ndindex(*stack.shape[:2])):
         where = f"{name}: image {image}, head {head}"

@@ -134,7 +134,7 @@ def check_attention(attention: Any, inputs: Any, grid: Sequence[int] | int | Non
 def attention_by_position(
     network: nn.Module, grid: Sequence[int] | int | None, inputs: Any
 ) -> tuple[Mapping[str, LayerAttention], dict[str, Sides]]:
-    """The attention by position alone of each layer of a network, and the grids that reach layers of this project.
+    """The attention by position alone of each layer of a network, and the grids of layers of this project.
 
     Layers of this project whose grid is known come last.
 
@@ -222,7 +222,7 @@ def needs_inputs(network: nn.Module) -> None:
 
 
 def own_sides_by_plan(network: nn.Module) -> dict[str, Sides]:
-    """The grids that reach layers of this project in a run on zeros, of the `input_size` in the network's plan.
+    """The grids of layers of this project in a run on zeros, of the `input_size` in the network's plan.
 
     Empty if there is no plan, the size is too large, or the network does not run.
     """

@@ -129,8 +129,8 @@ def distil(
     """A copy of a network in which heads are replaced by depthwise convolutions that cost at most `max_loss` together.
 
     One third of the images gives the kernel of a head: its mean attention by displacement, cut to a box. Another third
-    chooses heads. Heads that cost at most `max_loss` alone are sorted by their costs, and bisection finds
-    how many of them cost at most `max_loss` together. If costs do not grow with this number, more heads might fit. The
+    chooses heads. Heads that cost at most `max_loss` alone are sorted by their costs, and bisection finds how many of
+    them cost at most `max_loss` together. If the cost does not grow with the number of heads, more heads might fit. The
     last third measures the loss of the copy. A cost is the mean of `|y' - y| / |y|` over images plus two standard
     errors, where y is the first tensor of the output. With labels, it is the mean increase of the cross entropy plus
     two standard errors.
@@ -141,8 +141,8 @@ def distil(
 
     Args:
         example_input: a tensor of at least six images, or a loader of such batches.
-        max_loss: positive and finite.
-        kernel_size: odd, for all axes.
+        max_loss: the largest cost of all convolutions together, positive and finite.
+        kernel_size: size of the kernels along every axis, odd.
         heads: the heads that may be replaced, by layer; all by default.
         labels: the class of each image.
         only, skip: glob patterns of the names of layers that may be distilled, and of layers to keep.

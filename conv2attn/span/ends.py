@@ -24,7 +24,7 @@ from conv2attn.span.span_report import Condition, Ends
 from conv2attn.theory.bounds import WITHOUT_THEOREM, Claimed, claims_under, up
 
 ONE_MIXING = ("joint", "interior")
-"""Conditions with one Phi for all queries, as a layer has it."""
+"""The conditions in which all queries share one Phi, as they do in a layer."""
 
 
 def ends_of(
@@ -37,7 +37,8 @@ def ends_of(
     """
     if condition.name not in ONE_MIXING or not condition.targets or not targets.plain:
         return None
-    # Attention that depends on the input differs for other inputs, and there the layer may be the shift (E12).
+    # Attention that depends on the input differs for other inputs, and there the layer may be the shift (E12 of
+    # docs/errata.md).
     if attention.sampled:
         return None
     # The shift that is hardest to reach decides, since a convolution may be that shift alone.
@@ -83,7 +84,7 @@ def left_with_uncertainty(attention: AttentionRows, residual: float, weights: Se
 
 
 def weights_of(convolution: Convolution, targets: Targets) -> Array | None:
-    """|w_tco| summed over c, (targets, outputs), rounded up; None if a non-zero tap is not among the targets."""
+    """The sum of |w_tco| over c, (targets, outputs), rounded up; None if a non-zero tap is not among the targets."""
     matrix = np.abs(tap_matrix(convolution))
     places = {offset: t for t, offset in enumerate(convolution.offsets)}
     wanted = [places.get(offset) for offset in targets.offsets]

@@ -3,9 +3,9 @@
 Targets are shifts, or combinations of shifts that one convolution uses. A row is numbered
 `image * queries + query`, and a group is a sorted list of row numbers.
 
-One-hot rows are reduced to patterns. The equations of a query depend only on which of the keys coincide that its heads
-read and its taps name. Queries with the same pattern have the same equations, with the keys renamed. So each pattern is
-read once and counted as often as it occurs. This is exact on grids of every size.
+One-hot rows are reduced to patterns. The equations of a query depend only on coincidences among the keys that its
+heads read and its taps name. Queries with the same pattern have the same equations, with the keys renamed. So each
+pattern is read once and counted as often as it occurs. This is exact on grids of every size.
 """
 
 from collections.abc import Iterator, Sequence

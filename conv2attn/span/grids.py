@@ -80,7 +80,7 @@ def check_extent(offsets: int, farthest: int) -> None:
     """Refuses kernels with too many offsets, or with offsets beyond any grid.
 
     Raises:
-        UsageError: there are too many, or one is too far (C2A504).
+        UsageError: there are too many offsets, or an offset is too far (C2A504).
     """
     if offsets > MOST_OFFSETS:
         raise UsageError("C2A504", f"{offsets} offsets are more than {MOST_OFFSETS}", "Ask for a smaller kernel.")
@@ -137,7 +137,7 @@ def grid_of(name: str, queries: int, keys: int, sides: Sides | None, dimensions:
             f"{name}: a grid {shape} has {math.prod(sides)} pixels, not {tokens}",
             "Pass its sides with --grid, and the number of leading class tokens with --extra-tokens.",
         )
-    # A stride is at most a side, and a cell has the ratio of both numbers as its side.
+    # A stride is at most a side of the keys. The side of a cell is the ratio of both numbers along one axis.
     ratio = max(queries / keys, keys / queries) ** (1 / len(sides))
     steps = range(2, 2 + max(*sides, round(ratio)))
     fitting = next((grid for grid in grids_with(tuple(sides), steps) if grid.shape == (queries, keys)), None)
@@ -170,7 +170,7 @@ def sides_among(sides: Sides | None, counts: Sequence[int], others: Iterable[Seq
 
 
 def noted(grid: Grid, inferred: bool) -> list[str]:
-    """Notes for the report: pooled or strided queries, and a grid that was inferred."""
+    """Notes for the report on pooled or strided queries, and on a grid that was inferred."""
     keys, queries = ("x".join(map(str, sides)) for sides in (grid.keys, grid.queries))
     if isinstance(grid, PooledGrid):
         return [f"{queries} queries attend to {keys} pooled keys: offsets count cells of {grid.cell} queries per side"]

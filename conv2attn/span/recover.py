@@ -36,9 +36,8 @@ class Recovered:
     A hard layer equals the convolution at every input size, so the share is 1 and the residual 0. For a soft layer, let
     `L_q` be the matrix from padded keys and input channels to the output channels of query q, and `C_q` the same matrix
     of the convolution. Sums are over the queries whose whole kernel is on the padded grid; biases are left out. The
-    taps minimise
-    `residual^2 = sum_q |L_q - C_q|^2`, and `share = 1 - residual^2 / sum_q |L_q|^2`. For attention on inputs, the share
-    is that of `conv2attn.heads`, and the residual is None.
+    taps minimise `residual^2 = sum_q |L_q - C_q|^2`, and `share = 1 - residual^2 / sum_q |L_q|^2`. For attention on
+    inputs, the share is that of `conv2attn.heads`, and the residual is None.
     """
 
     module: nn.Module
@@ -65,7 +64,7 @@ def recover(
     Returns a `Recovered`; for a network, a mapping from the names of its layers to a `Recovered`.
 
     Args:
-        layer: attention by position alone, or a network.
+        layer: an attention layer of this project that does not read the image, or a network.
         kernel_size, dilation: kernel of the nearest convolution; a hard layer ignores them. For layers that are not of
             conv2attn, the kernel size is one odd number up to 7, without dilation.
         grid: sides of the input for which the nearest convolution is computed; by default three dilated kernels wide.

@@ -178,7 +178,7 @@ class Search:
                 self.mixing, self.residual, self.holds = mixing, residual, fits
 
     def weigh(self, attention: AttentionRows, targets: Targets, order: Whole, y: Array) -> None:
-        """Weighs integer duals near y (rows * keys) until one refutes; keeps the dual with the highest floor."""
+        """Tries integer duals near y (rows * keys) until one refutes; keeps the dual with the highest exact floor."""
         # The rows are sorted, as they are in the certificate of a dual.
         sorted_order = np.sort(order)
         y = y.reshape(len(order), -1)[np.argsort(order)].ravel()
@@ -364,15 +364,15 @@ def offer_all(
 
 
 def refute_by_squares(search: Search, attention: AttentionRows, targets: Targets, rows: WorstRows) -> None:
-    """Weighs the remainder of least squares as a dual, first on few of the worst rows, then on more of them."""
-    # The cost of exact weighing grows with the number of rows, and few rows refute most targets.
+    """Tries the remainder of least squares as a dual, first on few of the worst rows, then on more of them."""
+    # The cost of an exact floor grows with the number of rows, and few rows refute most targets.
     allowed = search.limits.allowed(search.limits.max_phi)
     best: tuple[float, Whole, Array] | None = None
     for count in (*GUESS_ROWS, len(rows.order)):
         few = rows.first(count)
         floor, y = few.own_dual(search.limits.max_phi)
-        # A dual whose floor in floats is above twice the limit is weighed exactly, since it probably refutes. Of the
-        # other duals only the one with the largest floor is weighed, at the end.
+        # If the floor in floats is above twice the limit, the exact floor is computed, since it probably refutes. Of
+        # the other duals only the one with the largest floor is tried, at the end.
         if floor > 2 * allowed:
             search.weigh(attention, targets, few.order, y)
             if search.refuted:
@@ -417,7 +417,7 @@ def programme(rows: WorstRows, start: Array, factors: Factors, max_phi: float) -
     blocks = [[-moved, -eye, None], [moved, -eye, None], [None, of_rows, -column]]
     side = np.concatenate([-remainder, remainder, np.zeros(len(rows.order))])
     costs = np.zeros(moved.shape[1] + count + 1)
-    costs[-1] = 1  # of t, the last variable
+    costs[-1] = 1  # only t, the last variable, is minimised
     bounds: list[tuple[float, float | None]] = [(-LARGEST, LARGEST)] * moved.shape[1] + [(0, None)] * (count + 1)
     if max_phi < LARGEST * max(1.0, float(np.abs(start).sum())):
         # The norm may bind: |start + frame x + idle z| <= w with a sum of w of at most `max_phi`, all over `max_phi`.
@@ -431,7 +431,7 @@ def programme(rows: WorstRows, start: Array, factors: Factors, max_phi: float) -
         side = np.concatenate([side, -start / max_phi, start / max_phi, [1.0]])
         costs = np.concatenate([costs, np.zeros(idle.shape[1] + heads)])
         bounds += [(-2.0, 2.0)] * idle.shape[1] + [(0, None)] * heads
-    near = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}  # the least that HiGHS takes
+    near = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}  # the smallest that HiGHS takes
     answer = linprog(costs, bmat(blocks, format="csr"), side, bounds=bounds, method="highs", options=near)
     if answer.status != 0:
         return None

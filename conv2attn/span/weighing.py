@@ -139,7 +139,7 @@ class Dual:
         return (self.gain - norm * self.attended) / self.peak if self.peak else Fraction(0)
 
     def excludes(self, eps: Fraction, per_norm: Fraction) -> Fraction | None:
-        """The norm up to which every mixing has a residual above `eps + per_norm |phi|_1`; None if all mixings have."""
+        """The norm up to which every mixing has a residual above `eps + per_norm |phi|_1`; None for every norm."""
         # A mixing of norm N that serves satisfies `gain - N attended <= (eps + per_norm N) peak`, solved for N here.
         spare = self.gain - eps * self.peak
         slope = self.attended + per_norm * self.peak
@@ -147,7 +147,7 @@ class Dual:
 
 
 def weighed(rows: Mapping[int, ExactRow], coefficients: Coefficients, target: int, values: Dyadic) -> Dual:
-    """The exact inner products of y with a target and with the heads."""
+    """The dual y with its exact inner products with a target and with the heads; `values` holds y."""
     unit = math.lcm(*(rows[row].unit for row in values))
     along_heads = weight = np.zeros(len(next(iter(rows.values())).numbers), dtype=object)
     gain = peak = 0
@@ -155,9 +155,9 @@ def weighed(rows: Mapping[int, ExactRow], coefficients: Coefficients, target: in
         exact, y = rows[row], np.array(numbers, dtype=object)
         # The target is sparse, so <y, e> needs only the keys of its taps.
         gain += sum(number * numbers[key] for key, number in coefficients.of(target, exact).items())
-        # By Hoelder <y_q, r_q> is at most the largest entry of y_q times the residual there.
+        # By Hoelder, <y_q, e_q - phi A_q> is at most the largest entry of y_q times the residual at q.
         peak += max(map(abs, numbers))
-        # A y that is not orthogonal to the heads loses up to |phi|_1 max_h |<A_h, y>|, whatever the mixing is.
+        # If y is not orthogonal to the heads, a mixing phi may reduce <y, e> by up to |phi|_1 max_h |<A_h, y>|.
         along_heads = along_heads + exact.numbers @ y * (unit // exact.unit)
         weight = weight + exact.numbers @ np.abs(y) * (unit // exact.unit)
     gained = Fraction(gain, 1 << coefficients.bits)

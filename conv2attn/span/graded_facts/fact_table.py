@@ -344,8 +344,8 @@ FACTS: tuple[Fact, ...] = (
         "pairs",
         "redundant pairs",
         "number",
-        f"the number of pairs of heads whose <A, A_g> / |A| |A_g| is at least {REDUNDANT:g}; the JSON document has no "
-        "error of it, but the error of like",
+        f"the number of pairs of heads whose <A, A_g> / |A| |A_g| is at least {REDUNDANT:g}; the JSON document has the "
+        "error of like instead of an error of this number",
         "Cordonnier et al. 2020, Sec. 4.3: redundant heads",
         layer_rule=lambda layer: layer.redundant_pairs,
         columns="layer",

@@ -1,4 +1,4 @@
-"""Runs of a network with forced attention, and the change of each image's output."""
+"""Runs a network with given maps in place of attention, and measures the change of the output for each image."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

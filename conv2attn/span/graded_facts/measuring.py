@@ -79,8 +79,8 @@ def heads(
         replace: whether and how to replace the attention of each head, to measure its effect on half of the images: by
             its mean over images ("mean"), its mean by displacement ("position"), the nearest shift ("shift") or uniform
             attention ("uniform"). This takes two or three runs of the network per head.
-        replaced_heads: the heads to replace, as numbers by name of layer. They are replaced one by one and all at once,
-            and so many random heads are replaced for comparison. By default every head is replaced, one by one.
+        replaced_heads: the heads to replace, as numbers by name of layer. They are replaced one by one and all at once.
+            For comparison, as many random heads are replaced at once. By default every head is replaced, one by one.
         labels: the class of each image, an integer from 0. Effects then include the cross entropy and the accuracy.
         only, skip: patterns of names of layers to measure, and of layers to leave out.
         memory_limit: bytes of temporary arrays.

@@ -98,8 +98,9 @@ def norms_left(
 ) -> tuple[float | None, list[float | None]]:
     """`max_q sum_k |L_qk|` of the layer, and of its difference from each convolution, rounded up.
 
-    The taps are combinations of the heads' matrices, so the triangular factor `root` of these gives all norms. All
-    results are None if the rows are outer products over the axes with more than `DENSE` entries, and not one-hot.
+    L_qk is the matrix that maps token k to its part in output q, and |L_qk| is its Frobenius norm. The taps are
+    combinations of the heads' matrices, so the triangular factor `root` of these gives all norms. All results are None
+    if the rows are outer products over the axes with more than `DENSE` entries, and not one-hot.
     """
     largest, left = 0.0, [0.0] * len(fields)
     if rows.hot is not None and windows is None:

@@ -13,8 +13,8 @@ from conv2attn.span.graded_facts.measures import LEVEL, Estimate, mean_of
 from conv2attn.span.graded_facts.sums import Sums
 
 REDUNDANT = 0.9
-"""Two heads are redundant if their attention has at least this cosine, which was chosen. The best multiple of one head
-then explains at least 81 % of the squares of the other."""
+"""Two heads are redundant if the cosine of their attention is at least this chosen threshold. The best multiple of one
+head then explains at least 81 % of the squares of the other."""
 GROUPS = 8
 """Number of groups of images for the bias correction. In simulations, more groups cost more without better coverage."""
 
@@ -23,7 +23,7 @@ def of_patterns(measure: Callable[[Array], Array]) -> Callable[[Sums], Estimate]
     """A measure of the patterns of all heads, (heads, *displacements), with the bias from few images corrected.
 
     The correction is a jackknife over at most `GROUPS` groups of images. So an estimate may slightly exceed the range
-    of the measure. It is NaN if a head has no attention to pixels, in all images or if a group is left out.
+    of the measure. It is NaN if a head has no attention to pixels, or none when a group is left out.
 
     Source: Quenouille 1956; groups of unequal sizes: Busing, Meijer and van der Leeden 1999.
     """

@@ -80,7 +80,7 @@ class Sums:
         return len(self.squares)
 
     def __add__(self, other: "Sums") -> "Sums":
-        """The sums over the queries of both."""
+        """The sums over the queries of both operands."""
         added = {name: value + getattr(other, name) for name, value in vars(self).items() if value is not None}
         # R is not a sum. The R of both blocks of rows is the R of the matrix that stacks their two R.
         factor = np.linalg.qr(np.concatenate([self.factor, other.factor], 1), mode="r")
@@ -91,7 +91,7 @@ class Sums:
         return self.numbers_at(self.mass, offsets), self.numbers_at(self.having, offsets)
 
     def numbers_at(self, numbers: Array, offsets: tuple[Offset, ...]) -> Array:
-        """Numbers (..., displacements) at some offsets (..., offsets); 0 beyond the grid."""
+        """The entries of `numbers` (..., displacements) at some offsets: (..., offsets), with 0 beyond the grid."""
         shape, middle = self.having.shape, np.array(self.having.shape) // 2
         places = np.array(offsets).reshape(len(offsets), len(shape)) + middle
         inside = ((places >= 0) & (places < np.array(shape))).all(-1)
@@ -122,8 +122,8 @@ def sums_of(rows: AttentionRows, windows: Windows | None = None) -> list[Sums]:
 def list_of_pieces(rows: AttentionRows, windows: Windows | None) -> list[tuple[Whole, Whole, list[int]]]:
     """Queries and keys that are read together, as numbers in the grid of an image, and the images that are read.
 
-    If there are two images, a piece has at most a block of the queries. With windows, the images are those of `rows`,
-    which are windows.
+    If there are two images, a piece has at most a block of the queries. With windows, an image of `rows` is a
+    window.
     """
     if windows is not None:
         count = len(windows.places)

@@ -29,7 +29,7 @@ class Form:
 
     Args:
         stride: positions from one output to the next, for every axis.
-        room: positions that the padding adds to an axis, less those that have no query.
+        room: the number of keys that padding adds to an axis, minus the number of keys without a query.
         spacing: positions from one pixel to the next; above 1 if zeros are stuffed between pixels.
     """
 
@@ -80,7 +80,7 @@ class Basis:
 
     @property
     def form(self) -> Form:
-        """The affine form of the pixels that the outputs read, at every size."""
+        """The form of the layer, which says what its outputs read at every size."""
         return Form.of(self.padding, self.sites)
 
     @property

@@ -52,7 +52,7 @@ class Graph:
 
 
 def adjacency(graph: Graph) -> Sparse:
-    """One term: the weighted adjacency, in which each node reads the nodes with an edge to it."""
+    """One term: the weighted adjacency matrix, by which a node reads all nodes with an edge to it."""
     return Sparse.from_edges(graph.edges, graph.weight, graph.nodes)
 
 
@@ -60,7 +60,7 @@ def pattern_of(graph: Graph, loops: bool = True) -> Pattern:
     """The pairs that attention scores on a graph: its edges, and with `loops` each node with itself exactly once."""
     edges = graph.edges
     if loops:
-        # Loops of the graph go first: otherwise their nodes would be scored with themselves twice.
+        # The graph's own loops are removed first. Otherwise their nodes would be scored with themselves twice.
         everywhere = torch.arange(graph.nodes).expand(2, -1)
         edges = torch.cat([edges[:, edges[0] != edges[1]], everywhere], 1)
     return Pattern.sorted(edges[1], edges[0], (graph.nodes, graph.nodes))[0]
@@ -112,8 +112,8 @@ def chebyshev(
         weights = at(scale, edges[0]) * weights * at(scale, edges[1])
     elif normalisation == "rw":
         weights = at(inverse(degrees), edges[0]) * weights
-    # Chebyshev polynomials are bounded on [-1, 1] alone, and 2 L / largest - I has its eigenvalues there if `largest`
-    # bounds those of L. For weights >= 0 twice the largest entry does (Gershgorin's circles).
+    # Chebyshev polynomials are bounded on [-1, 1] alone. The eigenvalues of 2 L / largest - I are there if `largest`
+    # bounds the eigenvalues of L. For weights >= 0, twice the largest entry of L does (Gershgorin's circles).
     if largest is None:
         largest = 2 * torch.cat([-weights, diagonal, diagonal.new_zeros(1)]).max()
     scaled = torch.cat([-weights, diagonal]) * inverse(torch.as_tensor(largest, dtype=weights.dtype)) * 2

@@ -64,7 +64,7 @@ class Sites:
         return tuple((r - 1) // s + 1 for r, s in zip(room, self.stride, strict=True))
 
     def view(self, keys: Sides, offset: Offset) -> tuple[Any, ...]:
-        """The index into an image of keys that selects pixel `site + offset` of every query, each on the grid."""
+        """The index into an image of keys that selects pixel `site + offset` of every query, all on the grid."""
         starts = [b + o for b, o in zip(self.before, offset, strict=True)]
         slices = [
             slice(start, start + (n - 1) * s + 1, s)

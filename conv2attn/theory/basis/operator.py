@@ -148,7 +148,7 @@ def terms(operator: object) -> int:
 
 @singledispatch
 def output_sides(operator: object, sides: Sides) -> Sides:
-    """Sides of the grid that `operator` maps a grid with these `sides` to."""
+    """Sides of the output grid of `operator`, if its input grid has these `sides`."""
     raise without_rule("output_sides", operator)
 
 

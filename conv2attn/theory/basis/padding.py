@@ -19,7 +19,7 @@ ZERO = -1
 @final
 @dataclass(frozen=True)
 class Mode:
-    """The values beyond the pixels of an axis.
+    """How the positions beyond the pixels of an axis are filled.
 
     Args:
         pixel: a function of places on an axis (0 is the first pixel) and of its side, which returns the pixels that are
@@ -53,7 +53,7 @@ MODES = {
     "replicate": Mode(lambda place, side: place.clamp(0, side - 1), padder="ReplicationPad"),
     "circular": Mode(lambda place, side: place % side, 0, "CircularPad"),
 }
-"""Every padding mode."""
+"""All padding modes, by the value of torch's `padding_mode`."""
 
 
 @final

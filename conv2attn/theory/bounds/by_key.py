@@ -176,7 +176,7 @@ def soft_mixing_bound(head: Head, keys: tuple[int, ...], arithmetic: Arithmetic,
         A bound of `factor * max |x| + absolute`; infinite if no bound follows.
     Raises:
         AlphaError: alpha is not positive and finite (C2A130).
-    Source: proved as claim ROW of proofs/, except for sums whose every partial sum is stored: these count twice.
+    Source: proved as claim ROW of proofs/, except if partial sums are stored, whose roundings count twice.
     """
     positive_ball(head.alpha)
     heads = heads_of_row(head, keys, arithmetic, score_error)
@@ -217,7 +217,7 @@ def heads_of_row(head: Head, keys: tuple[int, ...], arithmetic: Arithmetic, scor
     alpha = Fraction(head.alpha) * (1 - 2 * Fraction(max(head.shifts)))
     if not alpha >= LEAST_ALPHA:
         return None
-    # Over a box the softmax is a product of one softmax per axis. Each sums fewer keys, and their errors add up.
+    # Over a box the softmax is a product of one softmax per axis. These sum fewer keys, and their errors add up.
     apart = arithmetic.by_axis and head.box
     longest, together = (max(keys), 1) if apart else (math.prod(keys), head.axes)
     score, score_lost, ulps, exp_lost, stored = errors(head, alpha, longest, together, arithmetic, score_error)
@@ -274,7 +274,7 @@ def settings(
         cut = 2 * Fraction(form.unit_roundoff)
     kept, stores = cast * casts, arithmetic.stores_means and casts
     for reach in reaches:
-        # ROW needs as many terms of the mean as keys within the reach, even where the box has fewer keys.
+        # ROW requires that the mean has at least as many terms as there are near keys, even if the box has fewer keys.
         terms = max(keys, (2 * reach + 1) ** together)
         softmax = Setting.counting(u, 0, cast, losses, 0, 0, 0, 0)
         mean = Setting.counting(roundoff, cut, kept, losses, terms, terms, casts, casts)

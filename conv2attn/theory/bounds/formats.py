@@ -80,9 +80,9 @@ FORMATS = {
 }
 
 
-# Largest error of exp, in units in the last place of a normal result, by how softmax is evaluated. "softmax": 1 is what
-# Sleef (u10), MKL (HA) and CUDA's expf document; doubled, because torch is built with any of them. "fused": the CPU's
-# flash kernels use exp_u20. Intrinsics chosen by fast-math flags are not covered.
+# Largest error of exp, in units in the last place of a normal result, by how softmax is evaluated. "softmax" doubles
+# the 1 that Sleef (u10), MKL (HA) and CUDA's expf document, since torch may be built with any of them. "fused" is the
+# error of exp_u20 in the CPU's flash kernels. Intrinsics chosen by fast-math flags are not covered.
 EXP_ULPS = {"softmax": 2.0, "fused": 20.0}
 
 

@@ -26,11 +26,12 @@ def one_hot_threshold(format_name: str, flush_to_zero: bool = False) -> float:
         format_name: format of the attention weights.
         flush_to_zero: whether subnormal results of the softmax are flushed; a cast to float16 is not.
     Returns:
-        The smallest number of the format (of its storage) that is not below the threshold.
+        The threshold, rounded up to a number of the format in which the weights are stored.
     Holds when the target is a key, alpha is a number of the format, and exp underflows as rounding to nearest would.
     How exp underflows is a property of a device and must be measured on it. When the target is not a key, alpha must be
     a power of two.
-    Source: IEEE 754-2019, 4.3.1 and 7.5; Cordonnier et al. 2020, remark after Lemma 2 (its 46 is too small: ERRATA E1).
+    Source: IEEE 754-2019, 4.3.1 and 7.5; Cordonnier et al. 2020, remark after Lemma 2 (its 46 is too
+        small: E1 of docs/errata.md).
     """
     storage, inner = storage_of(format_name), accumulator_of(format_name)
     # A number rounds to 0 if it is at most half of the smallest subnormal (ties go to even): one more halving.
@@ -44,8 +45,8 @@ def one_hot_threshold(format_name: str, flush_to_zero: bool = False) -> float:
 def auto_alpha(format_name: str) -> float:
     """The least power of two that is at least 46 and at least `one_hot_threshold`.
 
-    A power of two, because alpha times an integer is then exact. It is 1024 for float64, 128 for float32 and bfloat16,
-    and 64 for float16. Under flush-to-zero a smaller alpha would do.
+    It is a power of two, because alpha times an integer is then exact. It is 1024 for float64, 128 for float32 and
+    bfloat16, and 64 for float16. Under flush-to-zero a smaller alpha would do.
     """
     # Doubling is exact, while a logarithm would be rounded.
     needed = max(SMALLEST_AUTO_ALPHA, one_hot_threshold(format_name))
@@ -84,8 +85,8 @@ def target_rounds_to_one_threshold(format_name: str, dimensions: int, exp_ulps: 
     1.
 
     Returns:
-        A number of the format (of its storage), rounded up. In two dimensions it is close to 55, 26, 11 and 14
-        times ln 2 for float64, float32, bfloat16 and float16.
+        The threshold, rounded up to a number of the format in which the weights are stored. In two dimensions it is
+        close to 55, 26, 11 and 14 times ln 2 for float64, float32, bfloat16 and float16.
     Holds when the target is a key and the error of exp is at most `exp_ulps` units in the last place.
     Source: proved as claim SOFT of proofs/.
     """
@@ -111,11 +112,12 @@ def hard_mixing_bound(
 ) -> RoundingBound:
     """Bound on |computed sum over keys of weight * x - x_target|, where the target's weight is exactly 1.
 
-    The target's own product is exact. The other products move the sum by at most m |x| in all. Rounding the running sum
-    errs by as much once more: the sum is a float itself, so adding b to it errs by at most |b|. A cast to storage
-    doubles this, as x_target is a number of the storage. If the engine `stores` each partial sum, every sum is rounded
-    twice, and each added product counts at most four times. In tf32 and bf32 operands are cut and sums may truncate, so
-    the sum is bounded as that of a convolution. The number of keys does not matter, only how many weights are not 0.
+    The target's own product is exact. If the other weights sum to m, their products move the sum by at most m |x|.
+    Rounding the running sum errs by as much once more: the sum is a float itself, so adding b to it errs by at most
+    |b|. A cast to storage doubles this, as x_target is a number of the storage. If the engine `stores` each partial
+    sum, every sum is rounded twice, and each added product counts at most four times. In tf32 and bf32 operands are cut
+    and sums may truncate, so the sum is bounded as that of a convolution. The number of keys does not matter, only how
+    many weights are not 0.
     Holds with gradual underflow, and with flushing where no x is subnormal.
 
     Returns:
@@ -148,7 +150,7 @@ def hard_mixing_bound(
                 return RoundingBound(math.inf, math.inf)
             rounding = 1 / (1 - (others + 1) * step) - 1
             lost += (1 + rounding) * (others * arb(storage.smallest_subnormal))
-        # The cast of the result: below the normal numbers it may be off by a subnormal, however small the result.
+        # The cast of a result below the normal numbers may err by a subnormal, however small the result is.
         if storage != inner:
             lost += (1 + rounding) * (arb(inner.smallest_normal) + storage.smallest_subnormal)
         # Cut operands and truncated sums change the target's own number as well, so `rounding` acts on 1 + mass.
@@ -199,6 +201,6 @@ def _lattice_points(alpha: arb, dimensions: int, storage: Format, inner: Format)
     """An upper bound on the number of off-target keys whose weight does not underflow in the storage."""
     # A weight becomes 0 below half the smallest subnormal. Before a cast we halve once more, for the error of exp.
     underflow = arb(storage.smallest_subnormal) / (2 if storage == inner else 4)
-    # exp(-alpha |d|^2) >= underflow bounds |d|. The box around that ball has a closed count; the ball has none.
+    # exp(-alpha |d|^2) >= underflow bounds |d|. The keys in this ball have no closed count, but those in its box have.
     reach = math.isqrt(math.floor(up(-underflow.log() / alpha)))
     return (2 * reach + 1) ** dimensions - 1

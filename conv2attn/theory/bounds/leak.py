@@ -87,7 +87,7 @@ def leak_reached(alpha: float, shifts: Sequence[float]) -> float:
     """
     with ctx.workprec(BALL_PRECISION):
         sharpness = positive_ball(alpha)
-        # Lemma 2 is a limit in alpha, so it has no lower bound. Two neighbours an axis are enough for one.
+        # Lemma 2 is a limit in alpha, so it gives no lower bound. The two neighbours on each axis give one.
         sides = [(1 - 2 * arb(abs(shift)), 1 + 2 * arb(abs(shift))) for shift in shifts]
         return max(0.0, down(_leak([(-sharpness * near).exp() + (-sharpness * far).exp() for near, far in sides])))
 

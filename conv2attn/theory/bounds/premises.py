@@ -118,7 +118,7 @@ class ArithmeticPremises:
 class HeadPremises:
     """What the claims SOFT, ROW and LEFT require of a head.
 
-    The fields are `keys`, `reads` and `sharp` of `soft_premises` in Statements.v.
+    In Statements.v they are `reads`, `sharp` and `keys` of `soft_premises`.
 
     Args:
         keys_are_those_of_a_box: scores are a sum over the axes of a grid, and not a function of a number per key.
@@ -160,7 +160,7 @@ def claims_under(premises: Sequence["DataclassInstance"], *claims: str) -> froze
     A `Missing` names the first of `claims`.
 
     Args:
-        premises: values of dataclasses of booleans, whose names say what must hold.
+        premises: instances of dataclasses whose fields are booleans, and whose field names say what must hold.
     """
     # The field's name is the sentence that a report prints, so a premise cannot be renamed in one place alone.
     checks = [check for part in premises for check in asdict(part).items()]

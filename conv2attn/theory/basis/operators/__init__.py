@@ -19,7 +19,7 @@ FAMILIES: dict[str, type[Positions]] = {
     family.name: family
     for family in (QuadraticSoftmax, EnumeratedSoftmax, GeneralisedSoftmax, LearnedSoftmax, SinusoidalSoftmax)
 }
-"""Every family of heads that attend by position, by its name in plans of files, in options and on the command line."""
+"""The families of heads that attend by position, by their names in files, in options and on the command line."""
 
 __all__ = [
     "FAMILIES",

@@ -116,11 +116,11 @@ class ContentSoftmax(Operator):
     def moved_centers(self, grid: AttentionGrid, image: Tensor) -> Tensor | None:
         """The displacement at which the positional terms are largest, for each query on the padded `image`.
 
-        For quadratic heads `c(x_q) = Delta + (W q) / (2 alpha)`.
+        With the head's centre Delta and `W_hat_key^T q = (a, b)`, it is `(2 alpha Delta + b) / (2 (alpha - a))`.
 
         Returns:
-            (batch, heads, queries, axes) in float64; NaN if there is no largest score. None if no term q.r moves a
-            centre, or heads are not quadratic.
+            (batch, heads, queries, axes) in float64; NaN if no score is the largest. None if the scores do not have
+            the term qr, or heads are not quadratic.
         Source: claim DEFORM of proofs/.
         """
         heads = isotropic(self.positions)

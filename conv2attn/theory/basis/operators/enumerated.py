@@ -1,4 +1,4 @@
-"""Heads that number all displacements, so two position dimensions serve any number of shifts (ERRATA E5)."""
+"""Heads that number all displacements, so two position dimensions serve any number of shifts (E5 of docs/errata.md)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
