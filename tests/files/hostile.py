@@ -130,11 +130,8 @@ def good_files() -> list[bytes]:
     module, program, stored = io.BytesIO(), io.BytesIO(), save_tensors(STATE)
     torch.save(nn.Sequential(nn.Linear(3, 2), nn.ReLU()), module)
     torch.export.save(torch.export.export(nn.Linear(3, 2), (torch.zeros(2, 3),)), program)
-    node = onnx.helper.make_node("Add", ["x", "w"], ["y"])
-    weight = onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [2], [0.5, 1.0])
-    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 2]) for name in "xy")
-    graph, opset = onnx.helper.make_graph([node], "g", [x], [y], [weight]), onnx.helper.make_opsetid("", 18)
-    model = onnx.helper.make_model(graph, ir_version=8, opset_imports=[opset]).SerializeToString()
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[n, 2] x) => (float[n, 2] y) <float[2] w = {0.5, 1.0}> { y = Add (x, w) }""").SerializeToString()
     return [good_bytes(), good_bytes(True), module.getvalue(), stored, program.getvalue(), model]
 
 

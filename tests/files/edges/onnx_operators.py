@@ -215,43 +215,37 @@ def test_every_row_has_a_case():
     assert OPERATORS.keys() - {name for name, *_ in CASES} == rest
 
 
-@pytest.mark.parametrize("sizes", [single(1, np.int64), whole(1, 2)])
-def test_sizes_are_numbers_and_masks_of_them_are_constants(sizes):
-    """A graph of shapes: a causal mask made from the size of the input, as exporters write it."""
+MASKED = """<ir_version: 8, opset_import: ["" : 18]>
+masked (float[n, n] x) => (float[n, n] out)
+<int64 zero = {0}, int64 one = {1}, int64[1] axis = {1}, int64[1] axis0 = {0}, float none = {0}, float half = {-0.5},
+ SIZES>
+{
+    shape = Shape (x)
+    side = Gather (shape, one)
+    places = Range (zero, side, one)
+    queries = Unsqueeze (places, axis)
+    masked = Greater (places, queries)
+    sides = Unsqueeze (side, axis0)
+    square = Concat <axis = 0> (sides, sides)
+    filled = ConstantOfShape <value = float[1] {-1}> (square)
+    mixed = Where (masked, filled, x)
+    positive = Greater (x, none)
+    small = Less (x, half)
+    outside = Or (positive, small)
+    inside = Not (outside)
+    whole = Where (inside, none, mixed)
+    parts = SplitToSequence <axis = 1> (whole, sizes)
+    out = SequenceAt (parts, one)
+}"""
+"""A causal mask made from the size of the input, as exporters write it."""
 
-    def node(*arguments, **attributes):
-        return helper.make_node(*arguments, **attributes)
 
-    minus = onnx.numpy_helper.from_array(np.array([-1], np.float32))
-    nodes = [
-        node("Shape", ["x"], ["shape"]),
-        node("Gather", ["shape", "one"], ["side"]),
-        node("Range", ["zero", "side", "one"], ["places"]),
-        node("Unsqueeze", ["places", "axis"], ["queries"]),
-        node("Greater", ["places", "queries"], ["masked"]),
-        node("Unsqueeze", ["side", "axis0"], ["sides"]),
-        node("Concat", ["sides", "sides"], ["square"], axis=0),
-        node("ConstantOfShape", ["square"], ["filled"], value=minus),
-        node("Where", ["masked", "filled", "x"], ["mixed"]),
-        node("Greater", ["x", "zero_float"], ["positive"]),
-        node("Less", ["x", "minus_float"], ["small"]),
-        node("Or", ["positive", "small"], ["outside"]),
-        node("Not", ["outside"], ["inside"]),
-        node("Where", ["inside", "zero_float", "mixed"], ["whole"]),
-        node("SplitToSequence", ["whole", "sizes"], ["parts"], axis=1),
-        node("SequenceAt", ["parts", "one"], ["out"]),
-    ]
-    stored = {"zero": single(0, np.int64), "one": single(1, np.int64), "axis": whole(1), "axis0": whole(0)}
-    stored |= {"zero_float": single(0), "minus_float": single(-0.5), "sizes": sizes}
-    x, out = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", "n"]) for name in ("x", "out"))
-    weights = [onnx.numpy_helper.from_array(value, name) for name, value in stored.items()]
-    model = helper.make_model(
-        helper.make_graph(nodes, "g", [x], [out], weights), opset_imports=[helper.make_opsetid("", 18)]
-    )
-    model.ir_version = 8
+@pytest.mark.parametrize(("sizes", "sides"), [("int64 sizes = {1}", (3, 6)), ("int64[2] sizes = {1, 2}", (3,))])
+def test_sizes_are_numbers_and_masks_of_them_are_constants(sizes, sides):
+    model = onnx.parser.parse_model(MASKED.replace("SIZES", sizes))
     network = graph_of(model)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    for side in (3, 6) if sizes.ndim == 0 else (3,):
+    for side in sides:
         image = numbers(side, side)
         np.testing.assert_array_equal(
             network(torch.from_numpy(image)).detach().numpy(), session.run(None, {"x": image})[0]
@@ -322,26 +316,26 @@ def test_the_axis_of_a_squeeze_may_come_without_brackets():
     assert graph_of(model)(torch.zeros(1, 3, 4)).shape == (3, 4)
 
 
-@pytest.mark.parametrize(("kept", "dtype"), [(False, torch.float64), (True, torch.float32)])
-def test_a_cast_to_the_type_of_its_operand_follows_a_network_to_float64_and_another_does_not(kept, dtype):
+CAST = """<ir_version: 8, opset_import: ["" : 19]>
+cast (float[1, 2, 4, 5] x) => (float[1, 2, 4, 5] y)
+{
+    c = Abs (x)
+    d = Cast <to = TYPE> (c)
+    f = Cast <saturate = 1, to = 1> (d)
+    y = Relu (f)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [(onnx.TensorProto.FLOAT, torch.float64), (onnx.TensorProto.DOUBLE, torch.float32)]
+)
+def test_a_cast_to_the_type_of_its_operand_follows_a_network_to_float64_and_another_does_not(kind, dtype):
     """Exporters write `x.to(dtype)` as a cast; heads of a network in a file are read in float64."""
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"]),
-        *([helper.make_node("Cast", ["c"], ["d"], to=onnx.TensorProto.DOUBLE)] if kept else []),
-        helper.make_node("Cast", ["d" if kept else "c"], ["f"], saturate=1, to=onnx.TensorProto.FLOAT),
-        helper.make_node("Relu", ["f"], ["y"]),
-    ]
-    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 2, 4, 5])
-    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 3, 4, 5])
-    weight = onnx.numpy_helper.from_array(numbers(3, 2, 1, 1), "w")
-    model = helper.make_model(
-        helper.make_graph(nodes, "g", [x], [y], [weight]), opset_imports=[helper.make_opsetid("", 19)]
-    )
+    model = onnx.parser.parse_model(CAST.replace("TYPE", str(kind)))
     before = model.SerializeToString()
     network = graph_of(model)
     assert model.SerializeToString() == before
-    image = torch.from_numpy(numbers(1, 2, 4, 5))
-    model.ir_version = 8
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    np.testing.assert_allclose(network(image).detach().numpy(), session.run(None, {"x": image.numpy()})[0], rtol=1e-6)
-    assert network.double()(image.double()).dtype == dtype
+    image = numbers(1, 2, 4, 5)
+    session = onnxruntime.InferenceSession(before, providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(network(torch.from_numpy(image)).numpy(), session.run(None, {"x": image})[0], rtol=1e-6)
+    assert network.double()(torch.from_numpy(image).double()).dtype == dtype

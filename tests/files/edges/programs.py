@@ -159,12 +159,12 @@ def test_weights_that_claim_more_than_is_stored_are_refused(exported):
         load("bad.pt2")
 
 
+RELU = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[n, 3, 4, 4] x) => (float[n, 3, 4, 4] y) { y = Relu (x) }"""
+
+
 def onnx_model(change):
-    node = onnx.helper.make_node("Relu", ["x"], ["y"])
-    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 3, 4, 4]) for name in "xy")
-    model = onnx.helper.make_model(
-        onnx.helper.make_graph([node], "g", [x], [y]), ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 18)]
-    )
+    model = onnx.parser.parse_model(RELU)
     change(model)
     onnx.save(model, "bad.onnx")
 

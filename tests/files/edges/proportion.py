@@ -94,18 +94,13 @@ def test_entries_of_a_program_that_claim_more_text_than_the_file_are_refused(tmp
 @pytest.mark.parametrize(("again", "code"), [(False, "C2A307"), (True, "C2A302")])
 def test_functions_that_call_functions_are_not_written_out(tmp_path, again, code):
     """Thirty functions of ONNX that each call the next one twice, or one that calls itself."""
-    opsets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("own", 1)]
-
-    def calling(name, *operands):
-        return onnx.helper.make_node(name, *operands, domain="own" if name.startswith("f") else "")
-
-    def function(number, called):
-        nodes = [calling(called, ["x"], ["z"]), calling(called, ["z"], ["y"])]
-        return onnx.helper.make_function("own", f"f{number}", ["x"], ["y"], nodes, opsets)
-
-    functions = [function(n, f"f{n + 1}" if n < 29 else "f0" if again else "Relu") for n in range(30)]
-    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 3, 4, 4]) for name in "xy")
-    graph = onnx.helper.make_graph([calling("f0", ["x"], ["y"])], "g", [x], [y])
-    model = onnx.helper.make_model(graph, functions=functions, opset_imports=opsets, ir_version=8)
+    calls = [*(f"own.f{number}" for number in range(1, 30)), "own.f0" if again else "Relu"]
+    opsets = 'opset_import: ["" : 18, "own" : 1]'
+    functions = "".join(
+        f'<domain: "own", {opsets}> f{number} (x) => (y) {{ z = {called} (x) y = {called} (z) }}'
+        for number, called in enumerate(calls)
+    )
+    graph = "g (float[1, 3, 4, 4] x) => (float[1, 3, 4, 4] y) { y = own.f0 (x) }"
+    model = onnx.parser.parse_model(f"<ir_version: 8, {opsets}> {graph} {functions}")
     onnx.save(model, tmp_path / "functions.onnx")
     refused(load, tmp_path / "functions.onnx", code)
