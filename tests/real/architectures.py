@@ -12,6 +12,7 @@ import conftest  # noqa: F401
 import timm
 import torch
 import transformers as tr
+from encoders import model_of
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from conv2attn.errors import UsageError
@@ -116,7 +117,7 @@ def model(kind, inputs=None, **config):
     """A maker of a model of transformers and its inputs: ids, an image of a side, numbers of a shape, or a call."""
 
     def made():
-        network = getattr(tr, f"{kind}Model")(getattr(tr, f"{kind}Config")(**config))
+        network = model_of(kind, **config)
         if inputs is None:
             return network, IDS
         if callable(inputs):

@@ -3,12 +3,18 @@
 from typing import Any
 
 import torch
+import transformers
 from packaged import packaged
 from torch import Tensor, nn
-from transformers import AutoModel, AutoTokenizer, BeitConfig, BeitModel, SwinConfig, SwinModel, ViTConfig, ViTModel
+from transformers import AutoModel, AutoTokenizer
 
 SIDE, PATCH, WINDOW, HEADS = 10, 2, 5, 9
 SIZES = {"hidden_size": 4 * HEADS, "num_hidden_layers": 2, "num_attention_heads": HEADS, "intermediate_size": 16}
+
+
+def model_of(kind: str, **config: Any) -> nn.Module:
+    """A model of transformers by the name of its kind, with random weights."""
+    return getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**config))
 
 
 def sentence_encoder(implementation: str | None = None) -> nn.Module:
@@ -25,20 +31,20 @@ def sentence(text: str, **options: Any) -> dict[str, Tensor]:
 
 def vit(implementation: str | None = None) -> nn.Module:
     """A class token and a 5x5 grid."""
-    return ViTModel(ViTConfig(image_size=SIDE, patch_size=PATCH, attn_implementation=implementation, **SIZES))
+    return model_of("ViT", image_size=SIDE, patch_size=PATCH, attn_implementation=implementation, **SIZES)
 
 
 def beit(implementation: str | None = None) -> nn.Module:
     """A class token and a 5x5 grid, with a relative position bias for each layer."""
     plan = {"image_size": SIDE, "patch_size": PATCH, "use_relative_position_bias": True, **SIZES}
-    return BeitModel(BeitConfig(attn_implementation=implementation, **plan))
+    return model_of("Beit", attn_implementation=implementation, **plan)
 
 
 def swin(implementation: str | None = None) -> nn.Module:
     """One layer of four windows 5x5 of a 10x10 grid, then one of a single window, in two stages."""
     plan = {"image_size": 2 * SIDE, "patch_size": PATCH, "window_size": WINDOW, "embed_dim": 4 * HEADS}
     heads = {"depths": [1, 1], "num_heads": [HEADS, HEADS]}
-    return SwinModel(SwinConfig(attn_implementation=implementation, **plan, **heads))
+    return model_of("Swin", attn_implementation=implementation, **plan, **heads)
 
 
 VISION = {"vit": vit, "beit": beit, "swin": swin}

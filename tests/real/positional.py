@@ -8,7 +8,7 @@ from typing import Any
 import timm
 import torch
 import transformers as hf
-from encoders import HEADS, SIZES
+from encoders import HEADS, SIZES, model_of
 from timm.models.beit import Beit
 from timm.models.convit import ConVit
 from timm.models.levit import Levit
@@ -75,12 +75,12 @@ def levit() -> nn.Module:
 def levit_in_transformers() -> nn.Module:
     """8x8, 4x4 and 2x2, and the layers between them."""
     sizes = {"hidden_sizes": [16, 16, 16], "num_attention_heads": [2, 2, 2], "depths": [1, 1, 1], "key_dim": [8, 8, 8]}
-    return hf.LevitModel(hf.LevitConfig(image_size=128, **sizes))
+    return model_of("Levit", image_size=128, **sizes)
 
 
 def masked_autoencoder() -> nn.Module:
     """A class token and a 4x4 grid with sinusoidal positions, as the weights that people load have them."""
-    network = hf.ViTMAEModel(hf.ViTMAEConfig(**plain(image_size=8, patch_size=2, mask_ratio=0.0)))
+    network = model_of("ViTMAE", **plain(image_size=8, patch_size=2, mask_ratio=0.0))
     angles = torch.arange(17.0)[:, None] / 100 ** torch.linspace(0, 1, WIDTH // 2)
     with torch.no_grad():
         network.embeddings.position_embeddings.copy_(torch.cat([angles.sin(), angles.cos()], -1)[None])
@@ -123,13 +123,13 @@ RELATIVE = {
     "swin v2, torchvision": Known(
         lambda: swin_in_torchvision(swin_of_torchvision.SwinTransformerBlockV2), images(12, 16), IN_WINDOWS
     ),
-    "swin, transformers": Known(lambda: hf.SwinModel(hf.SwinConfig(**SWIN)), images(12, 12), ((3, 3), (3, 3))),
-    "swin v2, transformers": Known(lambda: hf.Swinv2Model(hf.Swinv2Config(**SWIN)), images(12, 12), ((3, 3), (3, 3))),
+    "swin, transformers": Known(lambda: model_of("Swin", **SWIN), images(12, 12), ((3, 3), (3, 3))),
+    "swin v2, transformers": Known(lambda: model_of("Swinv2", **SWIN), images(12, 12), ((3, 3), (3, 3))),
     "beit, timm": Known(lambda: beit(use_rel_pos_bias=True), images(12, 16), ON_PATCHES, 1),
     "beit shared, timm": Known(lambda: beit(use_shared_rel_pos_bias=True), images(12, 16), ON_PATCHES, 1),
-    "beit, transformers": Known(lambda: hf.BeitModel(hf.BeitConfig(**BEIT)), images(10, 10), ((5, 5), (5, 5)), 1),
+    "beit, transformers": Known(lambda: model_of("Beit", **BEIT), images(10, 10), ((5, 5), (5, 5)), 1),
     "beit shared, transformers": Known(
-        lambda: hf.BeitModel(hf.BeitConfig(**BEIT, use_shared_relative_position_bias=True)),
+        lambda: model_of("Beit", **BEIT, use_shared_relative_position_bias=True),
         images(10, 10),
         ((5, 5), (5, 5)),
         1,
@@ -177,10 +177,10 @@ ABSOLUTE = {
         1,
     ),
     "vit, transformers": Known(
-        lambda: hf.ViTModel(hf.ViTConfig(**plain(image_size=(6, 8), patch_size=2))), images(6, 8), ((3, 4),), 1
+        lambda: model_of("ViT", **plain(image_size=(6, 8), patch_size=2)), images(6, 8), ((3, 4),), 1
     ),
     "deit, transformers": Known(
-        lambda: hf.DeiTModel(hf.DeiTConfig(**plain(image_size=(6, 8), patch_size=2))), images(6, 8), ((3, 4),), 2
+        lambda: model_of("DeiT", **plain(image_size=(6, 8), patch_size=2)), images(6, 8), ((3, 4),), 2
     ),
     "masked autoencoder, sinusoidal": Known(
         masked_autoencoder,
@@ -189,28 +189,24 @@ ABSOLUTE = {
         1,
     ),
     "dinov2": Known(
-        lambda: hf.Dinov2Model(hf.Dinov2Config(**plain(image_size=8, patch_size=2, mlp_ratio=1))),
+        lambda: model_of("Dinov2", **plain(image_size=8, patch_size=2, mlp_ratio=1)),
         images(8, 8),
         ((4, 4),),
         1,
     ),
-    "clip": Known(
-        lambda: hf.CLIPVisionModel(hf.CLIPVisionConfig(**plain(image_size=8, patch_size=2))), images(8, 8), ((4, 4),), 1
-    ),
+    "clip": Known(lambda: model_of("CLIPVision", **plain(image_size=8, patch_size=2)), images(8, 8), ((4, 4),), 1),
     "siglip": Known(
-        lambda: hf.SiglipVisionModel(hf.SiglipVisionConfig(**plain(image_size=8, patch_size=2))),
+        lambda: model_of("SiglipVision", **plain(image_size=8, patch_size=2)),
         images(8, 8),
         ((4, 4),),
     ),
     "whisper, sinusoidal": Known(
-        lambda: hf.WhisperModel(hf.WhisperConfig(**SOUND)).encoder,
+        lambda: model_of("Whisper", **SOUND).encoder,
         torch.randn(1, 4, 14, generator=torch.Generator().manual_seed(2)).double(),
         ((7,),),
     ),
-    "bert": Known(lambda: hf.BertModel(hf.BertConfig(**plain(**TEXT))), SENTENCE, ((7,),)),
-    "distilbert, sinusoidal": Known(
-        lambda: hf.DistilBertModel(hf.DistilBertConfig(**TEXT, **DISTILLED)), SENTENCE, ((7,),)
-    ),
+    "bert": Known(lambda: model_of("Bert", **plain(**TEXT)), SENTENCE, ((7,),)),
+    "distilbert, sinusoidal": Known(lambda: model_of("DistilBert", **TEXT, **DISTILLED), SENTENCE, ((7,),)),
 }
 
 

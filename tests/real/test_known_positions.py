@@ -5,14 +5,13 @@ from itertools import product
 
 import pytest
 import torch
-from encoders import EXTRA_TOKENS, SIZES, bias_to, pictures, sentence, sentence_encoder, vision
+from encoders import EXTRA_TOKENS, SIZES, bias_to, model_of, pictures, sentence, sentence_encoder, vision
 from positional import ABSOLUTE, FIRST_TOKENS, RELATIVE, SENTENCE, TEXT, known, sam
 from test_span_models import TEXTS
 from timm.layers import RmsNorm
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 from torch.overrides import TorchFunctionMode
-from transformers import BertConfig, BertModel
 
 from conv2attn import capture
 from conv2attn.arguments import call_network
@@ -196,7 +195,7 @@ def vit_with(change):
 
 SMALL = {"img_size": 8, "patch_size": 2, "embed_dim": 12, "depth": 1, "num_heads": 3}
 OTHERS = {
-    "a mask of the tokens that follow": lambda: BertModel(BertConfig(**SIZES, **TEXT, is_decoder=True)),
+    "a mask of the tokens that follow": lambda: model_of("Bert", **SIZES, **TEXT, is_decoder=True),
     "normed queries and keys": lambda: VisionTransformer(**SMALL, qk_norm=True),
     "another norm": lambda: VisionTransformer(**SMALL, norm_layer=RmsNorm),
     "another linear layer": lambda: vit_with(lambda vit: setattr(vit.blocks[0].attn, "qkv", Adapted(12, 36))),

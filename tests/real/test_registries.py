@@ -12,6 +12,7 @@ import torch
 import torchvision
 import transformers
 from click.testing import CliRunner
+from encoders import model_of
 from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
@@ -81,7 +82,7 @@ def test_near_names_are_offered(arch, near):
 )
 def test_a_folder_with_a_false_configuration_is_refused_in_one_sentence(changes, preprocessor, code):
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    transformers.ViTModel(transformers.ViTConfig(**sizes, image_size=32)).save_pretrained("folder")
+    model_of("ViT", **sizes, image_size=32).save_pretrained("folder")
     config = {**json.loads(Path("folder/config.json").read_text()), **changes}
     Path("folder/config.json").write_text(json.dumps({k: value for k, value in config.items() if value is not None}))
     Path("folder/preprocessor_config.json").write_text(json.dumps(preprocessor))

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import transformers as hf
+from encoders import model_of
 from transformers.models.sam.modeling_sam import SamVisionEncoder
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
@@ -23,21 +24,21 @@ IN_WINDOWS |= {"initializer_range": 0.5}  # that of SAM, 1e-10, attends evenly, 
 def segformer():
     """Keys of the first stage are pooled in cells of 2x2."""
     given = {"sr_ratios": [2, 1], "patch_sizes": [3, 3], "strides": [2, 2]}
-    return hf.SegformerModel(hf.SegformerConfig(**given, **STAGES))
+    return model_of("Segformer", **given, **STAGES)
 
 
 def pvt():
     """Pooled keys at first, and in the last stage a class token."""
     given = {"image_size": 32, "sequence_reduction_ratios": [2, 1], "patch_sizes": [4, 2], "strides": [4, 2]}
-    return hf.PvtModel(hf.PvtConfig(**given, **STAGES))
+    return model_of("Pvt", **given, **STAGES)
 
 
 CASES = {
     "segformer": (segformer, (3, 16, 16), [(4, 4), (4, 4)]),
     "pvt": (pvt, (3, 32, 32), [(4, 4), (4, 4)]),
-    "dinov2": (lambda: hf.Dinov2Model(hf.Dinov2Config(**VISION)), (3, 28, 28), [(4, 4)] * 2),
-    "clip": (lambda: hf.CLIPVisionModel(hf.CLIPVisionConfig(**VISION)), (3, 28, 28), [(4, 4)] * 2),
-    "siglip": (lambda: hf.SiglipVisionModel(hf.SiglipVisionConfig(**VISION)), (3, 28, 28), [(4, 4), (4, 4), ()]),
+    "dinov2": (lambda: model_of("Dinov2", **VISION), (3, 28, 28), [(4, 4)] * 2),
+    "clip": (lambda: model_of("CLIPVision", **VISION), (3, 28, 28), [(4, 4)] * 2),
+    "siglip": (lambda: model_of("SiglipVision", **VISION), (3, 28, 28), [(4, 4), (4, 4), ()]),
     "whisper": (lambda: WhisperEncoder(hf.WhisperConfig(**SOUND)), (8, 32), [(16,)] * 2),
     "sam": (lambda: SamVisionEncoder(hf.SamVisionConfig(**IN_WINDOWS, **PLAIN)), (3, 32, 32), [(8, 8), (8, 8)]),
 }

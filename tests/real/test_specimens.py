@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-import transformers
+from encoders import model_of
 
 import conv2attn
 from conv2attn.networks import specimen_of, specimen_size
@@ -21,21 +21,19 @@ IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
 def wav2vec2():
-    config = transformers.Wav2Vec2Config(**SMALL, **HEADS, **CONVOLUTIONS, **POSITIONS)
-    return transformers.Wav2Vec2Model(config)
+    return model_of("Wav2Vec2", **SMALL, **HEADS, **CONVOLUTIONS, **POSITIONS)
 
 
 def whisper():
-    config = transformers.WhisperConfig(vocab_size=40, **SPECTRA, **LAYERS, **IDS, decoder_start_token_id=1)
-    return transformers.WhisperModel(config)
+    return model_of("Whisper", vocab_size=40, **SPECTRA, **LAYERS, **IDS, decoder_start_token_id=1)
 
 
 def mamba():
-    return transformers.MambaModel(transformers.MambaConfig(**SMALL, state_size=4, pad_token_id=0))
+    return model_of("Mamba", **SMALL, state_size=4, pad_token_id=0)
 
 
 def bert():
-    return transformers.BertModel(transformers.BertConfig(**SMALL, **HEADS, max_position_embeddings=32))
+    return model_of("Bert", **SMALL, **HEADS, max_position_embeddings=32)
 
 
 NETWORKS = {each.__name__: each for each in (wav2vec2, whisper, mamba, bert)}

@@ -4,6 +4,7 @@ import pytest
 import timm
 import torch
 import transformers
+from encoders import model_of
 from timm.models.beit import Beit
 from timm.models.eva import Eva
 from timm.models.swin_transformer import SwinTransformer
@@ -19,11 +20,6 @@ IMAGE = {"image_size": 28, "patch_size": 4, "num_channels": 1}
 TIMM = {"img_size": 28, "patch_size": 4, "in_chans": 1, "embed_dim": 32, "depth": 2, "num_heads": 4, "num_classes": 3}
 
 
-def of_transformers(name, **more):
-    config = getattr(transformers, f"{name}Config")(**SMALL, **IMAGE, **more)
-    return getattr(transformers, f"{name}Model")(config)
-
-
 VITS = {
     "timm": lambda: VisionTransformer(**TIMM),
     "timm, mean of tokens": lambda: VisionTransformer(**TIMM, class_token=False, global_pool="avg"),
@@ -32,12 +28,12 @@ VITS = {
     ),
     "timm, distilled": lambda: timm.create_model("deit_tiny_distilled_patch16_224", depth=1),
     "torchvision": lambda: vision_transformer.VisionTransformer(32, 8, 2, 4, 32, 48, num_classes=3),
-    "ViT": lambda: of_transformers("ViT"),
-    "DeiT": lambda: of_transformers("DeiT"),
-    "DINOv2": lambda: of_transformers("Dinov2"),
-    "DINOv2, registers": lambda: of_transformers("Dinov2WithRegisters"),
-    "CLIP": lambda: of_transformers("CLIPVision"),
-    "SigLIP": lambda: of_transformers("SiglipVision"),
+    "ViT": lambda: model_of("ViT", **SMALL, **IMAGE),
+    "DeiT": lambda: model_of("DeiT", **SMALL, **IMAGE),
+    "DINOv2": lambda: model_of("Dinov2", **SMALL, **IMAGE),
+    "DINOv2, registers": lambda: model_of("Dinov2WithRegisters", **SMALL, **IMAGE),
+    "CLIP": lambda: model_of("CLIPVision", **SMALL, **IMAGE),
+    "SigLIP": lambda: model_of("SiglipVision", **SMALL, **IMAGE),
 }
 
 
@@ -57,7 +53,7 @@ def test_biases_in_windows_are_exact():
     networks = [
         SwinTransformer(img_size=56, embed_dim=24, depths=(2, 2), num_heads=(3, 6)),
         swin_transformer.SwinTransformer([4, 4], 24, [2, 2], [3, 6], [7, 7]),
-        transformers.SwinModel(transformers.SwinConfig(**sizes)),
+        model_of("Swin", **sizes),
     ]
     for network in networks:
         start = conv2attn.start_at_convolution(network, alpha=1.5, example_input=torch.randn(1, 3, 56, 56))
@@ -66,7 +62,7 @@ def test_biases_in_windows_are_exact():
 
 
 def of_beit(**more):
-    return transformers.BeitModel(transformers.BeitConfig(**SMALL, **IMAGE, **more))
+    return model_of("Beit", **SMALL, **IMAGE, **more)
 
 
 BEITS = {
@@ -120,7 +116,7 @@ def test_masked_autoencoders_start_where_their_tokens_stay_in_place():
 
 def test_words_stand_on_a_line():
     sizes = {"max_position_embeddings": 49, "vocab_size": 100}
-    network = transformers.BertModel(transformers.BertConfig(**SMALL, **sizes))
+    network = model_of("Bert", **SMALL, **sizes)
     start = conv2attn.start_at_convolution(network, example_input=torch.randint(0, 100, (2, 49)))
     assert {len(row.offset) for row in start.heads} == {1}
     assert all(row.mass > 0.6 for row in start.heads)

@@ -5,6 +5,7 @@ import timm
 import torch
 import torchvision
 import transformers
+from encoders import model_of
 from torch import Tensor, nn
 
 import conv2attn
@@ -13,9 +14,9 @@ from conv2attn.verdicts import Strength, Verdict
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 32, "patch_size": 8}
 KINDS = {
-    "ViT": (transformers.ViTConfig, transformers.ViTModel, {"intermediate_size": 64}),
-    "DeiT": (transformers.DeiTConfig, transformers.DeiTModel, {"intermediate_size": 64}),
-    "DINOv2": (transformers.Dinov2Config, transformers.Dinov2Model, {"mlp_ratio": 2}),
+    "ViT": {"intermediate_size": 64},
+    "DeiT": {"intermediate_size": 64},
+    "Dinov2": {"mlp_ratio": 2},
 }
 STEM = {"resnet.embedder.embedder.convolution": "conv1", "resnet.embedder.embedder.normalization": "bn1"}
 
@@ -33,10 +34,9 @@ class Part(nn.Module):
 
 def transformer(kind: str, attention: str) -> nn.Module:
     """A small vision transformer, seeded."""
-    config, model, more = KINDS[kind]
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return model(config(**SMALL, **more, attn_implementation=attention)).eval()
+        return model_of(kind, **SMALL, **KINDS[kind], attn_implementation=attention).eval()
 
 
 def resnet() -> nn.Module:
