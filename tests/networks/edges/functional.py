@@ -60,23 +60,6 @@ def test_only_can_name_a_functional_call():
     assert_equal(whole(Calls()), network, IMAGE)
 
 
-def test_a_layer_whose_weight_a_call_reads_is_attention_with_that_weight():
-    class Borrower(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(3, 3, 2)
-
-        def forward(self, image):
-            return F.conv2d(self.conv(image) % 3, self.conv.weight.flip(0))
-
-    model = whole(nn.Sequential(*[Borrower()] * 2))
-    for example in (None, IMAGE):
-        network = convert(model, example_input=example)
-        assert_equal(model, network, IMAGE)
-        names = {None: ["0.conv"], IMAGE: ["0.conv", "0:conv2d"]}[example]
-        assert [(row.name, row.outcome) for row in conversion_of(network).rows] == [(n, "converted") for n in names]
-
-
 class Residual(nn.Sequential):
     """Runs its children, and calls a convolution beside them."""
 

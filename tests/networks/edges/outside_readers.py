@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 from whole import assert_equal, image_of, whole
 
-from conv2attn import MultiHeadSelfAttention, certify, conversion_of, convert
+from conv2attn import certify, conversion_of, convert
 from conv2attn.errors import UnsupportedError
 from conv2attn.networks import attention_layers
 from conv2attn.verdicts import Verdict
@@ -88,14 +88,3 @@ def test_an_example_shows_readers_of_attributes_that_attention_lacks():
     with pytest.raises(UnsupportedError, match=r"C2A108 conv: the network's own code reads its _conv_forward"):
         convert(whole(Missing()), example_input=IMAGE)
     assert_equal(whole(Missing()), convert(whole(Missing()), example_input=IMAGE, skip="conv"), IMAGE)
-
-
-def test_a_hook_that_reads_the_weight_finds_it():
-    model, norms = whole(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))), []
-    model[1].register_forward_hook(lambda module, args, result: norms.append(module.weight.norm()))
-    for example in (None, IMAGE):
-        network = convert(model, example_input=example)
-        norms.clear()
-        assert_equal(model, network, IMAGE, engines=["auto"])
-        assert torch.equal(norms[0], norms[1])
-        assert isinstance(network[0], MultiHeadSelfAttention)

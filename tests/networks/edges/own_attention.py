@@ -198,13 +198,6 @@ def online(layer, tokens):
     return (weights @ value / weights.sum(-1, keepdim=True)).transpose(1, 2).flatten(2)
 
 
-def gated(layer, tokens):
-    """A softmax that is multiplied by values element by element."""
-    query, key, value = layer.parts(tokens)
-    weights = (2 * query @ key.mT).softmax(-1)
-    return layer.out((weights[..., None] * value[:, :, None]).sum(-2))
-
-
 def pairs_exchanged(layer, tokens):
     """Windows of two tokens, whose columns are exchanged."""
     return layer(tokens.reshape(-1, 2, WIDTH), None)
@@ -536,7 +529,6 @@ STYLES = {
     "scores of sums": (of_sums, Layer, "queries and keys were not observed"),
     "an operator beside it": (beside_an_operator, Layer, "not observed"),
     "sums behind the values": (online, Layer, "not observed"),
-    "element by element": (gated, Layer, "no product"),
     "scores of random numbers": (drawn, Layer, "differs between runs"),
     "two views of an image": (two_views, Layer, "have the same tokens"),
     "views and heads on one axis": (views_and_heads, Layer, "have the same tokens"),

@@ -30,19 +30,6 @@ def test_casting_a_network_casts_its_calls_too():
     assert len(attention_layers(network)) == 2
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("channels_last", [False, True])
-def test_dtypes_and_memory_formats(dtype, channels_last):
-    layers = nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.ConvTranspose2d(4, 2, 1)
-    model, image = whole(nn.Sequential(*layers)).to(dtype), image_of(2, 3, 8, 9, dtype=dtype) % 2
-    model[0].weight.data.clamp_(-1, 1)
-    if channels_last:
-        model, image = model.to(memory_format=torch.channels_last), image.contiguous(memory_format=torch.channels_last)
-    network = convert(model, example_input=image)
-    assert {p.dtype for n, p in network.named_parameters() if "encoding" not in n} == {dtype}
-    assert_equal(model, network, image)
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_an_error_inside_leaves_nothing_behind(error):
     def stop(*_):

@@ -288,19 +288,6 @@ def test_gradients_of_a_hard_layer_are_the_convolution_s(engine, device):
     assert_same_output(got[2], expected[2])
 
 
-@given(st.data())
-def test_stride_by_queries_is_stride_by_pooling(data):
-    """The paper's appended pooling layer and asking only at the strided sites are the same map, bit for bit."""
-    conv = data.draw(convolutions(transposed=[False]))
-    image = data.draw(images_for(conv))
-    engine = data.draw(st.sampled_from([*ENGINES]))
-    queries, pooling = (
-        set_engine(attention_for(read_convolution(conv), stride_by=how), engine)(image)
-        for how in ("queries", "pooling")
-    )
-    assert_same_output(queries.detach(), pooling.detach())
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_engine_says_which_bounds_its_rounding_has(engine):
     rounds_as, bounded = ENGINES[engine].rounds_as, get_args(Rounding)
