@@ -49,7 +49,7 @@ from conv2attn.equality.twins.exchanged import has_attention, with_layers_of_the
 from conv2attn.equality.twins.walked_modules import hooks_on_all_modules, is_layer, modules_outside_layers
 from conv2attn.equality.worlds import PartingPlace, compare_sections
 from conv2attn.networks.conversion.outcomes import SKIPPED, UNSUPPORTED
-from conv2attn.networks.copies import copy_network, move_network
+from conv2attn.networks.copies import copy_network, in_training, move_network
 from conv2attn.networks.specimens import Specimen, arguments, map_tensors
 from conv2attn.theory.bounds import WITHOUT_THEOREM
 from conv2attn.torch_internals import tree_leaves
@@ -405,7 +405,7 @@ class Comparison:
 def training_mode(network: nn.Module) -> Literal["evaluation", "training", "mixed"]:
     """The mode of the modules whose code reads `training`; of all modules if none reads it."""
     modules = list(modules_outside_layers(network).values())
-    modes = {module.training for module in filter(reads_training, modules)} or {module.training for module in modules}
+    modes = {*map(in_training, filter(reads_training, modules))} or {*map(in_training, modules)}
     return "mixed" if len(modes) > 1 else "training" if True in modes else "evaluation"
 
 

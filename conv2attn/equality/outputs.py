@@ -11,6 +11,7 @@ from conv2attn.equality.certificate.results import Finding, Gap, Outputs, axis_n
 from conv2attn.equality.distances import distance, largest_difference, other_kind, place_of_largest, real_numbers, wide
 from conv2attn.equality.output_parts import PLAIN_KINDS, dense_parts, is_dense, output_parts
 from conv2attn.errors import UsageError
+from conv2attn.networks.copies import in_training
 from conv2attn.report import counted
 from conv2attn.verdicts import Strength
 
@@ -97,7 +98,7 @@ class Picked(nn.Module):
     def __init__(self, network: nn.Module, matching: Matching, side: int):
         super().__init__()
         self.network, self.matching, self.side = network, matching, side
-        self.training = network.training
+        self.training = in_training(network)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The tensors."""

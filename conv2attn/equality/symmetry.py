@@ -14,7 +14,7 @@ from conv2attn.equality.calls import call
 from conv2attn.equality.certificate.results import MOVED, Certificate
 from conv2attn.equality.certify import certify
 from conv2attn.errors import UsageError, whole_number
-from conv2attn.networks.copies import copy_network
+from conv2attn.networks.copies import copy_network, in_training
 
 Kind = Literal["shift", "flip", "permute"]
 
@@ -130,8 +130,8 @@ def symmetric(
     for output in tensors_in(call(copy_network(network), images).output):
         moved(output)
     before, after = nn.Sequential(moved, network), nn.Sequential(network, moved)
-    before.train(network.training)
-    after.train(network.training)
+    # `train` would also set the modes of the caller's modules.
+    before.training = after.training = moved.training = in_training(network)
     words = " ".join(map(str, amounts))
     about = [(MOVED, f"moves the input ({kind} {words})"), ("the second", f"moves the output ({kind} {words})")]
     return certify(before, after, circumstances=[*circumstances, *about], **options)

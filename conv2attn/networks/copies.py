@@ -29,16 +29,24 @@ NOT_ENTERED = (type, Tensor, types.FunctionType, types.BuiltinFunctionType, type
 """Types that a deep copy keeps, or copies without entering them."""
 
 
+def in_training(module: nn.Module) -> bool:
+    """Whether a module is in training mode; a frozen TorchScript module has no mode, and always evaluates."""
+    return bool(getattr(module, "training", False))
+
+
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
     """Within the block `network` is in evaluation mode; afterwards each module's mode is restored."""
-    modes = {module: module.training for module in network.modules()}
+    modes = {module: module.training for module in network.modules() if hasattr(module, "training")}
+    frozen = [module for module in network.modules() if module not in modes]
     try:
         network.eval()
         yield
     finally:
         for module, mode in modes.items():
             module.training = mode
+        for module in frozen:  # `eval` gave it a mode
+            vars(module).pop("training", None)
 
 
 def copy_network(network: nn.Module) -> Any:
@@ -78,7 +86,7 @@ def copy_network(network: nn.Module) -> Any:
             if not parameter.is_leaf:
                 parameter.detach_().requires_grad_()
     for module in network.modules():  # einops' layers are unpickled by __init__, which sets training mode
-        if isinstance(twin := memo.get(id(module)), nn.Module) and twin.training != module.training:
+        if isinstance(twin := memo.get(id(module)), nn.Module) and in_training(twin) != in_training(module):
             twin.training = module.training
     # A deep copy of a GraphModule loses hooks and custom attributes.
     for graph in (each for each in network.modules() if isinstance(each, torch.fx.GraphModule)):

@@ -11,7 +11,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.networks.copies import copy_network
+from conv2attn.networks.copies import copy_network, in_training
 from conv2attn.networks.specimens import Inputs, Specimen, arguments, is_variable
 from conv2attn.torch_internals import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
@@ -35,7 +35,7 @@ class Embedded(nn.Module):
         super().__init__()
         self.rows, self.arguments = list[Tensor](), arguments(inputs)
         network.get_submodule(name).register_forward_hook(self.put_in)
-        self.network, self.training = network, network.training
+        self.network, self.training = network, in_training(network)
 
     def put_in(self, *_: Any) -> Tensor:
         """The given rows, once per call of the network, instead of those that the embedding returns."""
@@ -98,7 +98,7 @@ class OfNumbers(nn.Module):
 
     def __init__(self, network: nn.Module, inputs: Inputs, variables: Sequence[Tensor]):
         super().__init__()
-        self.network, self.training, self.arguments = network, network.training, arguments(inputs)
+        self.network, self.training, self.arguments = network, in_training(network), arguments(inputs)
         # By index and not by identity: a copy of this module has other tensors.
         leaves = tree_leaves(self.arguments)
         self.parts = [next((n for n, each in enumerate(variables) if each is leaf), None) for leaf in leaves]

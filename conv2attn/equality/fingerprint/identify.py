@@ -13,7 +13,7 @@ from conv2attn.equality.fingerprint.field import Field, Progress
 from conv2attn.equality.fingerprint.repeated_calls import CLOSE, Network, after_another, called, far, leaves_of
 from conv2attn.equality.fingerprint.ring import Undecided
 from conv2attn.equality.fingerprint.state import alike, network_state
-from conv2attn.networks.copies import copy_network
+from conv2attn.networks.copies import copy_network, in_training
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 FIRST_BITS = 20
@@ -151,7 +151,7 @@ def sufficient(counted: Field, bits: int, progress: Progress | None) -> Field | 
 
 def mode_in_words(*networks: Network) -> str:
     """The mode in which the networks ran, in words."""
-    training = any(isinstance(each, nn.Module) and each.training for each in networks)
+    training = any(isinstance(each, nn.Module) and in_training(each) for each in networks)
     return f"without gradients, in {'training' if training else 'evaluation'} mode"
 
 

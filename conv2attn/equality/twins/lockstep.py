@@ -37,7 +37,7 @@ from conv2attn.equality.twins.walked_modules import (
 )
 from conv2attn.layers.attention import MultiHeadSelfAttention
 from conv2attn.networks.conversion.redirection import CHILD, AttendedForward, AttendingCalls
-from conv2attn.networks.copies import LOCKS, SHARED
+from conv2attn.networks.copies import LOCKS, SHARED, in_training
 
 ATOMS = (
     int, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented), torch.Size, torch.dtype,
@@ -148,8 +148,8 @@ class Lockstep:
 
     def layer(self, first: nn.Module, second: nn.Module) -> None:
         """Compares two layers apart from their maps: mode, hooks, ties, and the code that computes their weights."""
-        if first.training != second.training:
-            raise Different(f"training is {second.training}, not {first.training}")
+        if in_training(first) != in_training(second):
+            raise Different(f"training is {in_training(second)}, not {in_training(first)}")
         self.hooks(first, second)
         if first is self.networks[0]:  # a network that is a layer: no code can inspect it
             return

@@ -59,6 +59,13 @@ def test_a_symmetry_holds_for_all_images(name):
     assert certificate.verdict is Verdict.HOLDS, str(certificate)
 
 
+def test_modes_stay_where_one_layer_evaluates_in_a_network_that_trains():
+    network = nn.Sequential(nn.Conv2d(2, 3, 3, **CIRCULAR), nn.BatchNorm2d(3))
+    network[1].eval()
+    symmetric(network, shift=(1, 0), input_size=SIZE)
+    assert [module.training for module in network.modules()] == [True, True, False]
+
+
 @pytest.mark.parametrize("name", REFUTED)
 def test_a_symmetry_that_fails_is_refuted_by_an_image(name):
     network, moved = REFUTED[name]

@@ -13,7 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import conv2attn
-from conv2attn.equality import certify
+from conv2attn.equality import certify, symmetric
+from conv2attn.networks.copies import evaluating
 from conv2attn.verdicts import Strength, Verdict
 
 SIZE = (3, 8, 9)
@@ -185,6 +186,22 @@ def test_a_network_of_torchscript_is_compared_section_by_section(compiled):
     assert report.place is not None
     assert report.place.what == "its eps is 0.001, not 1e-05"
     assert certify(scripted, wrong, input_size=SIZE).verdict is Verdict.REFUTED
+
+
+def test_a_frozen_network_of_torchscript_has_no_mode_and_is_compared_all_the_same():
+    original = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.GELU()).eval()
+    wrong = copy.deepcopy(original)
+    wrong[0].bias.data += 0.1
+    with warnings.catch_warnings(action="ignore"):  # torch deprecates scripts
+        frozen, wrong = (torch.jit.freeze(torch.jit.script(network)) for network in (original, wrong))
+    for pair in ((original, frozen), (frozen, original), (frozen, frozen)):
+        report = certify(*pair, input_size=SIZE)
+        assert report.verdict is Verdict.HOLDS, report.to_text()
+    assert certify(frozen, wrong, input_size=SIZE).verdict is Verdict.REFUTED
+    assert symmetric(frozen, flip=(0, 1), input_size=SIZE).verdict is Verdict.REFUTED
+    with evaluating(frozen):
+        pass
+    assert not hasattr(frozen, "training")
 
 
 def test_hooks_before_a_layer_act_once_and_those_behind_it_do_not_change_its_rounding():
