@@ -5,21 +5,20 @@ from collections import OrderedDict
 from functools import partial
 from pathlib import Path
 
-import onnxruntime
 import pytest
 import timm
 import torch
 import torchvision
 import transformers
-from click.testing import CliRunner
+from commands import call
 from encoders import model_of
+from files.by_onnxruntime import outputs_of
 from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
 
 import conv2attn
 from conv2attn import certify, conversion_of
-from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.files import architecture, load, read_images, save
 from conv2attn.networks import provenance_of
@@ -129,13 +128,12 @@ def test_a_timm_checkpoint_becomes_attention_in_onnx_with_a_certificate(tmp_path
     model = timm.create_model("test_convnext2").eval()
     torch.save(model.state_dict(), "test_convnext2.pt")
     written = ["-o", "net.onnx", "--engine", "conv", "--report", "certificate.json"]
-    done = CliRunner().invoke(main, ["convert", "test_convnext2.pt", *written, "--input-size", "3x32x32"])
+    done = call("convert", "test_convnext2.pt", *written, "--input-size", "3x32x32")
     assert done.exit_code == 0, done.output
     assert "read as timm:test_convnext2" in " ".join(done.stdout.partition("\n\n")[0].split())
     assert json.loads((tmp_path / "certificate.json").read_text())["verdict"] == "holds"
     image = torch.randn(2, 3, 32, 32)
-    session = onnxruntime.InferenceSession("net.onnx", providers=["CPUExecutionProvider"])
-    (output,) = session.run(None, {session.get_inputs()[0].name: image.numpy()})
+    (output,) = outputs_of("net.onnx", image.numpy())
     right = model(image).detach()
     assert (torch.from_numpy(output) - right).abs().max() < 1e-3 * right.abs().max()
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 from changes import changed
+from files.by_onnxruntime import outputs_of
 from forks import run_apart
 from torch import nn
 
@@ -86,10 +86,9 @@ def test_an_onnx_file_is_attention_or_convolutions(pair, tmp_path, engine):
     assert [node.op_type for node in model.graph.node].count("Softmax") == (0 if engine == "conv" else 6)
     assert {each.domain: each.version for each in model.opset_import}[""] == exporting.OPSET
     assert {each.key for each in model.metadata_props} >= {"torch", "alpha", "attention layers"}
-    session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
     images, outputs = cases(network)
     for image, right in zip(images, outputs, strict=True):
-        (output,) = session.run(None, {session.get_inputs()[0].name: image.numpy()})
+        (output,) = outputs_of(tmp_path / "net.onnx", image.numpy())
         assert output.shape == right.shape
         assert np.abs(output - right.numpy()).max() <= roundoffs(outputs)
 
@@ -122,9 +121,8 @@ def test_soft_heads_between_pixels_are_exported(tmp_path, alpha):
         changed(layer, "center", lambda numbers: numbers.add_(torch.rand(9, 2) - 0.5))
         changed(layer, "alpha", lambda numbers: numbers.mul_(1 + torch.rand(9)))
     save(nn.Sequential(layer), tmp_path / "net.onnx", example_input=(4, 7, 6))
-    session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
     image = torch.randn(2, 4, 9, 8)
-    (output,) = session.run(None, {session.get_inputs()[0].name: image.numpy()})
+    (output,) = outputs_of(tmp_path / "net.onnx", image.numpy())
     right = conv2attn.set_engine(layer, "dense")(image).detach()
     assert np.abs(output - right.numpy()).max() <= roundoffs([right])
 

@@ -6,9 +6,9 @@ attributes, and the opsets at which it is asked.
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
+from files.by_onnxruntime import outputs_of
 from onnx import helper
 
 from conv2attn.errors import CheckpointError, UnsupportedError, UsageError
@@ -199,8 +199,7 @@ def test_a_row_computes_what_onnxruntime_computes(number):
     operator, operands, opsets, *rest, attributes = CASES[number]
     for opset in opsets:
         model, inputs = model_of(operator, operands, opset, *rest, dict(attributes))
-        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-        wanted = session.run(None, inputs)
+        wanted = outputs_of(model.SerializeToString(), *inputs.values())
         results = graph_of(model)(**{name: torch.from_numpy(value) for name, value in inputs.items()})
         results = list(results.values()) if isinstance(results, dict) else [results]
         assert len(results) == len(wanted)
@@ -244,12 +243,10 @@ masked (float[n, n] x) => (float[n, n] out)
 def test_sizes_are_numbers_and_masks_of_them_are_constants(sizes, sides):
     model = onnx.parser.parse_model(MASKED.replace("SIZES", sizes))
     network = graph_of(model)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     for side in sides:
         image = numbers(side, side)
-        np.testing.assert_array_equal(
-            network(torch.from_numpy(image)).detach().numpy(), session.run(None, {"x": image})[0]
-        )
+        (expected,) = outputs_of(model.SerializeToString(), image)
+        np.testing.assert_array_equal(network(torch.from_numpy(image)).detach().numpy(), expected)
 
 
 RECURRENT = ["x", numbers(1, 12, 5), numbers(1, 12, 3), numbers(1, 24)]
@@ -336,6 +333,6 @@ def test_a_cast_to_the_type_of_its_operand_follows_a_network_to_float64_and_anot
     network = graph_of(model)
     assert model.SerializeToString() == before
     image = numbers(1, 2, 4, 5)
-    session = onnxruntime.InferenceSession(before, providers=["CPUExecutionProvider"])
-    np.testing.assert_allclose(network(torch.from_numpy(image)).numpy(), session.run(None, {"x": image})[0], rtol=1e-6)
+    (expected,) = outputs_of(before, image)
+    np.testing.assert_allclose(network(torch.from_numpy(image)).numpy(), expected, rtol=1e-6)
     assert network.double()(torch.from_numpy(image).double()).dtype == dtype

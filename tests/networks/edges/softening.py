@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 from changes import changing
-from click.testing import CliRunner
+from commands import call
 from torch import nn
 
 import conv2attn
-from conv2attn.cli import main
 from conv2attn.errors import UsageError
 from conv2attn.layers.attention import set_engine
 from conv2attn.networks import attention_layers
@@ -198,21 +197,21 @@ def test_a_network_is_softened_by_one_block_at_a_time():
 def test_the_command_softens_a_file(tmp_path):
     hard, image = conv2attn.convert(small_network()), torch.randn(2, 3, 8, 8)
     conv2attn.save(hard, tmp_path / "hard.pt")
-    arguments = ["soften", str(tmp_path / "hard.pt"), "-o", str(tmp_path / "soft.pt"), "--alpha", "9"]
-    result = CliRunner().invoke(main, arguments)
+    arguments = ["soften", tmp_path / "hard.pt", "-o", tmp_path / "soft.pt", "--alpha", "9"]
+    result = call(*arguments)
     assert result.exit_code == 0, result.output
     assert "layer4.0.conv2" in result.output
     soft = conv2attn.load(tmp_path / "soft.pt")
     expected = conv2attn.soften(hard, alpha=9).network
     assert torch.equal(soft(image), expected(image))
     measured = [*arguments[:-2], "--alpha", "5", "--input-size", "3x8x8", "--force"]
-    result = CliRunner().invoke(main, measured)
+    result = call(*measured)
     assert result.exit_code == 0, result.output
     assert "measured" in result.stdout
     np.save(tmp_path / "images.npy", image.numpy())
-    result = CliRunner().invoke(main, [*measured[:-3], "--inputs", str(tmp_path / "images.npy"), "--force"])
+    result = call(*measured[:-3], "--inputs", tmp_path / "images.npy", "--force")
     assert result.exit_code == 0, result.output
     assert "measured" in result.stdout
     (tmp_path / "soft.pt").unlink()
-    assert CliRunner().invoke(main, arguments[:-2]).exit_code == 2
+    assert call(*arguments[:-2]).exit_code == 2
     assert not (tmp_path / "soft.pt").exists()

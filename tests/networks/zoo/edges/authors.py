@@ -4,11 +4,10 @@ import math
 
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import call
 from torch.nn import functional as F
 
 import conv2attn
-from conv2attn.cli import main
 from conv2attn.errors import CheckpointError
 from studies.paper import paper
 
@@ -124,11 +123,9 @@ def test_they_go_on_in_heads_prune_and_train(tmp_path):
     torch.save(checkpoint("generalised"), tmp_path / "theirs.pt")
     network = conv2attn.load(tmp_path / "theirs.pt")
     assert len(conv2attn.heads(network, grid=(8, 8)).layers) == LAYERS
-    run = CliRunner().invoke(main, ["inspect", str(tmp_path / "theirs.pt")])
+    run = call("inspect", tmp_path / "theirs.pt")
     assert "attention-generalised" in run.output
-    run = CliRunner().invoke(
-        paper, ["prune", str(tmp_path / "theirs.pt"), "-o", str(tmp_path / "pruned.pt"), "--condition", "3"]
-    )
+    run = call("prune", tmp_path / "theirs.pt", "-o", tmp_path / "pruned.pt", "--condition", "3", program=paper)
     assert run.exit_code in (0, 3), run.output
     conv2attn.save(network, tmp_path / "ours.pt")
     again = conv2attn.load(tmp_path / "ours.pt")
