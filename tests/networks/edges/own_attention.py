@@ -10,8 +10,7 @@ from torch.nn import functional as F
 
 from conv2attn import convert
 from conv2attn.errors import UsageError
-from conv2attn.networks.reading import layouts, score_order
-from conv2attn.networks.reading.phase import IMAGES_AS_WINDOWS
+from conv2attn.networks.reading import layouts
 from conv2attn.span import ask_attention
 
 CELLS, WIDTH, HEADS, IMAGES = 16, 8, 2, 3
@@ -540,26 +539,26 @@ STYLES = {
     "fused with a mask of distances": right(masked_fused),
     "heads mixed twice": weighed(mixed_twice),
     "heads mixed twice, two columns of scores exchanged": weighed(
-        partial(mixed_twice, between=partial(exchanged_in_one_head, axis=-1)), score_order.OTHER_COLUMNS
+        partial(mixed_twice, between=partial(exchanged_in_one_head, axis=-1)), "not in the order of its keys"
     ),
     "heads mixed twice, two rows of scores exchanged": weighed(
-        partial(mixed_twice, between=partial(exchanged_in_one_head, axis=-2)), score_order.OTHER_ROWS
+        partial(mixed_twice, between=partial(exchanged_in_one_head, axis=-2)), "depends on other queries"
     ),
     "heads mixed twice, two columns exchanged": weighed(
-        lambda scores: exchanged_in_one_head(mixed_twice(scores), -1), score_order.OTHER_COLUMNS
+        lambda scores: exchanged_in_one_head(mixed_twice(scores), -1), "not in the order of its keys"
     ),
     "heads mixed twice, two rows exchanged": weighed(
-        lambda scores: exchanged_in_one_head(mixed_twice(scores), -2), score_order.OTHER_ROWS
+        lambda scores: exchanged_in_one_head(mixed_twice(scores), -2), "depends on other queries"
     ),
     "a rounded softmax": weighed(rounded),
     "a rounded softmax, two columns exchanged": weighed(
-        lambda scores: exchanged_in_one_head(rounded(scores), -1), score_order.OTHER_COLUMNS
+        lambda scores: exchanged_in_one_head(rounded(scores), -1), "not in the order of its keys"
     ),
     "a rounded softmax, two rows exchanged": weighed(
         lambda scores: exchanged_in_one_head(rounded(scores), -2), "have their tokens in different orders"
     ),
-    "shares beside a softmax": weighed(partial(with_shares_beside, torch.arange(CELLS)), score_order.OTHER_WAY),
-    "exchanged shares beside a softmax": weighed(partial(with_shares_beside, SWAPPED), score_order.OTHER_WAY),
+    "shares beside a softmax": weighed(partial(with_shares_beside, torch.arange(CELLS)), "by more than a softmax"),
+    "exchanged shares beside a softmax": weighed(partial(with_shares_beside, SWAPPED), "by more than a softmax"),
     "keys by column": right(keys_by_column),
     "dilated windows": right(lambda layer, tokens: layer(tokens[:, GRID].flatten(0, 1), GRID)),
     "tokens first": right(layer=TokensFirst),
@@ -585,7 +584,8 @@ STYLES = {
 def read_as_noted(read):
     """Attention (images, heads, cells, cells) as it is read."""
     places = torch.arange(CELLS)[None] if read.tokens.windows is None else torch.as_tensor(read.tokens.windows.places)
-    windows = len(places) // (IMAGES if IMAGES_AS_WINDOWS in read.notes else 1)
+    of_all = any("all images are read as windows" in note for note in read.notes)
+    windows = len(places) // (IMAGES if of_all else 1)
     rows = read.attention.double().unflatten(0, (-1, windows))
     whole = torch.full((len(rows), HEADS, CELLS, CELLS), torch.nan, dtype=torch.float64)
     for row, at in enumerate(places.repeat(len(rows) * windows // len(places), 1)):
