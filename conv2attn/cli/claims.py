@@ -46,7 +46,8 @@ def explain(subject: str | None, row: str | None) -> None:
     elif subject.casefold() in {name.casefold() for name in proofs.CLAIMS}:
         click.echo(proofs.explain(subject, columns))
     else:
-        raise UsageError("C2A002", f"{subject!r} is not a code or claim", "Call explain alone for the list of codes.")
+        remedy = "Call explain alone for the list of codes, or name a row of a certificate: explain --row LAYER FILE."
+        raise UsageError("C2A002", f"{subject!r} is not a code or claim", remedy)
 
 
 def explanation(code: str) -> str:

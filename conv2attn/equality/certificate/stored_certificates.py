@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from conv2attn.equality.certificate.results import Certificate
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.verdicts import Verdict
 
@@ -33,7 +34,7 @@ def read_certificate(path: str) -> dict[str, Any]:
 
     Raises:
         CheckpointError: the file does not exist (C2A301).
-        UsageError: it is not a certificate of two files (C2A303).
+        UsageError: it is not a certificate of two files, or its schema has another number (C2A303).
     """
     if not is_regular(path):
         raise CheckpointError("C2A301", f"{path[-80:]} is not a regular file", "Pass the path of a file.")
@@ -47,6 +48,10 @@ def read_certificate(path: str) -> dict[str, Any]:
         raise UsageError("C2A303", f"{path} is not a certificate of two files: {why}", WRITE) from error
     if not named:
         raise UsageError("C2A303", f"{path} is not a certificate of two files: it names none", WRITE)
+    # Fields of another number mean something else: that they differ from those derived anew refutes nothing.
+    schema, schema_read = body.get("schema"), Certificate(()).schema
+    if schema != schema_read:
+        raise UsageError("C2A303", f"{path} is of schema {str(schema)[:CHARACTERS_SHOWN]}, not {schema_read}", WRITE)
     return dict(body)
 
 

@@ -317,6 +317,13 @@ def test_what_is_no_certificate_is_refused_in_a_sentence(text):
     refused("recheck", "c.json", match="c.json is not a certificate of two files")
 
 
+@pytest.mark.parametrize("schema", ["conv2attn.certificate/1", "conv2attn.certificate/999", "conv2attn.span/1", 5])
+def test_certificates_of_another_schema_are_refused_and_not_refuted(schema):
+    pair()
+    Path("c.json").write_text(json.dumps({**certified(), "schema": schema}))
+    refused("recheck", "c.json", *ARCH, match=f"c.json is of schema {schema}, not conv2attn.certificate/")
+
+
 def test_missing_files_are_refused_and_others_can_be_named():
     pair()
     certified()
