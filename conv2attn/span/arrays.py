@@ -252,7 +252,9 @@ def pixels_of(name: str, stack: NDArray[Any], extra: int) -> tuple[int, int]:
     queries, keys = stack.shape[2:]
     if not 0 <= extra < min(queries, keys):
         raise UsageError(
-            "C2A503", f"{name}: {extra} extra tokens of {min(queries, keys)}", "Pass fewer --extra-tokens."
+            "C2A503",
+            f"{name}: {extra} extra tokens of {min(queries, keys)} are negative or leave no pixel",
+            "Pass fewer --extra-tokens.",
         )
     return queries - extra, keys - extra
 

@@ -115,8 +115,8 @@ def check_span(
             conditions = ", ".join(CONDITIONS)
             raise UsageError(
                 "C2A002",
-                f"condition {name!r} is not one of {conditions}, the last for a given convolution",
-                "Pass one of these.",
+                f"condition {name!r} is not one of {conditions}, or is kernel without a convolution",
+                "Pass one of these, and a convolution for the condition kernel.",
             )
     check_numbers(eps, max_phi, memory_limit)
     # A limit that the caller passes may lie between the two bounds that least squares gives. The linear programme
@@ -251,7 +251,7 @@ def offsets_of(
         if not offsets or len(set(offsets)) < len(offsets) or {len(each) for each in offsets} != {dimensions}:
             raise UsageError(
                 "C2A504",
-                f"offsets {tuple(offsets)} are not distinct, with {dimensions} axes each",
+                f"offsets {tuple(offsets)} are not distinct offsets of {dimensions} axes",
                 "Pass each offset once, with one integer for each axis.",
             )
         check_extent(len(offsets), max(abs(x) for offset in offsets for x in offset))

@@ -60,7 +60,7 @@ def check(
     groups = groups_of(name, attention, targets)
     if not groups or not len(targets):
         why = (
-            "no query has its whole neighbourhood on the grid: nothing was checked; joint covers all queries"
+            "no query has its whole neighbourhood on the grid: nothing was checked; condition joint covers all queries"
             if len(targets)
             else "no taps"
         )
@@ -297,8 +297,8 @@ def sentence_of(
         parts.append(f"{few}: for some shift they are no better than a layer without heads (TAPS_far)")
     needed = 0.0 if factors is None else float(np.abs(factors.plain).sum(-1).max())
     if needed > limits.max_phi and any(target.verdict is not Verdict.HOLDS for target in results):
-        beyond = f"beyond {limits.max_phi:g} and of no practical use"
-        parts.append(f"least squares needs a Phi of norm {needed:.1e}, {beyond}: not counted")
+        beyond = f"which is above {limits.max_phi:g} and of no practical use: it does not count"
+        parts.append(f"least squares needs a Phi of norm {needed:.1e}, {beyond}")
     refuted = [target for target in results if target.verdict is Verdict.REFUTED and target.dual_rows]
     if factors is None and refuted and not counting:
         worst = max(refuted, key=lambda target: target.floor)
@@ -312,7 +312,7 @@ def sentence_of(
 
 def why_open(target: Target, limits: Limits) -> str:
     """Why a target is undecided, and what would decide it."""
-    ends = f"the least residual lies within {target.floor:.2g} to {target.residual:.2g}"
+    ends = f"the least residual is between {target.floor:.2g} and {target.residual:.2g}"
     reach = float(target.excluded or 0.0)
     if limits.per_norm and 0 < reach < limits.max_phi:
         lets = limits.allowed(limits.max_phi)

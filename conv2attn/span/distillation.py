@@ -236,7 +236,7 @@ def candidate_of(
     heads, costs, notes = dict[int, KernelHead](), dict[int, float](), [sublayer.why] if sublayer.why else []
     for head in sorted(set(wanted)):
         if not 0 <= head < len(mean):
-            replacing.refuse(read.name, f"there is no head {head} beside those from 0 to {len(mean) - 1}")
+            replacing.refuse(read.name, f"there is no head {head}: heads are numbered from 0 to {len(mean) - 1}")
         as_kernel = kernel_head(mean[head], sides, leading, kernel_size)
         if isinstance(as_kernel, str):
             notes.append(as_kernel)
@@ -262,8 +262,8 @@ def chosen_groups(candidates: Sequence[Candidate], runs: ForcedRuns, max_loss: f
         for group in candidate.groups:
             one: Group = (candidate, group)
             own = candidate.costs[group[0]] if len(group) == 1 else cost(runs.changes(maps_of([one])))
-            # Heads whose scores cannot be read come before the other heads of their layer, so these cost at least as
-            # much.
+            # A layer's heads without readable scores are replaced first, so every other head costs at least as much as
+            # they do.
             least = max(least, own) if group == candidate.sublayer.unread else least
             alone.append((max(least, own), one))
     order = [group for least, group in sorted(alone, key=lambda pair: pair[0]) if least <= max_loss]
@@ -357,7 +357,7 @@ def changes_held_out(
     outputs = ForcedRuns(distilled, images, images, None).plain
     apart = float(((outputs.flatten(1) - forced).norm(dim=-1) / forced.norm(dim=-1)).max())
     if not apart <= MOST_RESIDUAL:
-        reason = f"the distilled network is {apart:.1e} off the network under the same maps"
+        reason = f"the distilled network differs by {apart:.1e} from the network with the same maps as attention"
         raise UnsupportedError("C2A122", reason, "Leave layers out with --skip.")
     return runs.changed(outputs)
 

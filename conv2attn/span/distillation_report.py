@@ -80,9 +80,9 @@ def _(distillation: Distillation[Any], verbose: bool = False) -> Document:
         if effect.loss is not None:
             loss = value_and_error(effect.loss, effect.loss_error)
             accuracy = value_and_error(effect.accuracy, effect.accuracy_error)
-            lines.append(f"cross entropy {loss} more, accuracy {accuracy} more")
+            lines.append(f"increase of the cross entropy: {loss}; of the accuracy: {accuracy}")
         if distillation.exceeds:
-            lines.append(f"above the {distillation.max_loss:g} of max_loss: pass more images, or a smaller loss")
+            lines.append(f"above max_loss = {distillation.max_loss:g}: pass more images, or a smaller max_loss")
         before, after = seconds
         times = f"{before / after:.2f} times as fast"
         lines.append(f"one run on these: {before:.3g} s before, {after:.3g} s after, {times}")

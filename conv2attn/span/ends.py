@@ -166,9 +166,8 @@ def sentence_of_ends(ends: Ends, largest: float) -> str:
     if lacking := [claim for claim in ends.licensed_by if ": " in claim]:
         near += f"; {WITHOUT_THEOREM}, since these premises fail: {' and '.join(x.partition(': ')[2] for x in lacking)}"
     if ends.theorem == "TAPS_far":
-        return (
-            f"every layer of these heads misses the shift of some tap by max|X|, as the layer 0 does (TAPS_far); {near}"
-        )
+        far = "every layer of these heads misses the shift of some tap by max|X|, as a layer of zeros does (TAPS_far)"
+        return f"{far}; {near}"
     if ends.theorem == "L3_far":
         far = f"every layer of these heads with |Phi| <= {largest:g} misses the shift {ends.tap}"
         return f"{far} by {ends.far:.2g} max|X| (L3_far); {near}"

@@ -91,7 +91,7 @@ def expression(
     if len(kernel.kernel_size) != layer.dimensions:
         raise UsageError(
             "C2A504",
-            f"a convolution of {len(kernel.kernel_size)} axes, heads of {layer.dimensions}",
+            f"the convolution has {len(kernel.kernel_size)} axes, and the heads have {layer.dimensions}",
             "Pass a convolution of as many axes as the heads have.",
         )
     spans = [d * (k - 1) + 1 for d, k in zip(kernel.dilation, kernel.kernel_size, strict=True)]

@@ -37,8 +37,8 @@ def as_integers(values: Any) -> tuple[int, ...]:
     except TypeError as error:
         raise UsageError(
             "C2A006",
-            f"{values!r} is neither an integer nor one for each axis",
-            "Pass an integer, or one for each axis.",
+            f"{values!r} is neither an integer nor a sequence of integers",
+            "Pass one integer, or a sequence with one integer for each axis.",
         ) from error
 
 
@@ -85,7 +85,8 @@ def check_extent(offsets: int, farthest: int) -> None:
     if offsets > MOST_OFFSETS:
         raise UsageError("C2A504", f"{offsets} offsets are more than {MOST_OFFSETS}", "Ask for a smaller kernel.")
     if farthest >= FARTHEST:
-        raise UsageError("C2A504", f"an offset of {farthest} pixels is farther than any grid", "Ask for a smaller one.")
+        reason = f"an offset of {farthest} pixels is farther than any grid"
+        raise UsageError("C2A504", reason, "Ask for smaller offsets.")
 
 
 @final
@@ -137,7 +138,7 @@ def grid_of(name: str, queries: int, keys: int, sides: Sides | None, dimensions:
             f"{name}: a grid {shape} has {math.prod(sides)} pixels, not {tokens}",
             "Pass its sides with --grid, and the number of leading class tokens with --extra-tokens.",
         )
-    # A stride is at most a side of the keys. The side of a cell is the ratio of both numbers along one axis.
+    # A stride is at most a side of the keys. The side of a cell is the ratio of queries to keys along one axis.
     ratio = max(queries / keys, keys / queries) ** (1 / len(sides))
     steps = range(2, 2 + max(*sides, round(ratio)))
     fitting = next((grid for grid in grids_with(tuple(sides), steps) if grid.shape == (queries, keys)), None)
@@ -175,13 +176,13 @@ def noted(grid: Grid, inferred: bool) -> list[str]:
     if isinstance(grid, PooledGrid):
         return [f"{queries} queries attend to {keys} pooled keys: offsets count cells of {grid.cell} queries per side"]
     if grid.queries != grid.keys:
-        return [f"{queries} queries are taken to stand on the {keys} keys with a stride of {grid.sites.stride[0]}"]
+        return [f"{queries} queries are taken to be at the {keys} keys with a stride of {grid.sites.stride[0]}"]
     return [f"grid {keys} inferred from {grid.shape[1]} tokens"] if inferred and len(grid.keys) > 1 else []
 
 
 def no_common_grid(queries: int, keys: int) -> str:
     """The reason why attention is not read: its queries and keys have no common grid."""
-    return f"{queries} queries attend to {keys} keys, which are not one grid"
+    return f"{queries} queries attend to {keys} keys, which do not form one grid"
 
 
 def grids_with(sides: Sides, steps: Iterable[int]) -> Iterator[Grid]:

@@ -92,7 +92,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
 
     notes = ["from parameters, positions alone: its relative encoding"]
     if grid.keys != tuple(sides):
-        notes.append(f"judged on its padded keys, {'x'.join(map(str, grid.keys))}")
+        notes.append(f"checked on its padded keys, {'x'.join(map(str, grid.keys))}")
     # If the offsets of hard heads determine the keys that they read, no attention is computed. Otherwise rows are read.
     hot = keys_read(operators, grid, dtype)
     if hot is None and hard:

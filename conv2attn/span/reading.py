@@ -140,8 +140,8 @@ def place_of(
     """The grid of a layer's tokens: that of the caller, else that of the run, else inferred from the number of tokens.
 
     Raises:
-        UsageError: extra tokens were passed for a layer that is read with its pixels alone (C2A004), or are not a whole
-            number (C2A006).
+        UsageError: extra tokens were passed for a layer that is read with its pixels alone (C2A004), or are not an
+            integer (C2A001).
     """
     name, layer, tokens = read.name, read.attention, read.tokens
     if isinstance(layer, ON_PIXELS):

@@ -43,7 +43,7 @@ class ScoreTerms:
         names = terms.split("+")
         if len(set(names)) < len(names) or not set(names) <= {field.name for field in fields(ScoreTerms)}:
             reason = f"terms={terms!r} is not a sum of qk, qr, uk and vr"
-            raise UsageError("C2A002", reason, "Write vr, qr, qk+qr or qk+qr+uk+vr, say.")
+            raise UsageError("C2A002", reason, "Write for example vr, qr, qk+qr or qk+qr+uk+vr.")
         return ScoreTerms(**dict.fromkeys(names, True))
 
     @property

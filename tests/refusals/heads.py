@@ -108,7 +108,7 @@ REFUSALS = {
                 (
                     IMAGES,
                     {"replaced_heads": {"blocks.0": [2]}},
-                    "C2A006 blocks.0: heads cannot be replaced: there is no head 2 beside",
+                    "C2A006 blocks.0: heads cannot be replaced: there is no head 2: heads are numbered",
                 ),
                 (IMAGES, {"labels": [0, 1]}, "C2A006 labels are 2 numbers of torch.int64, and there are 7 images"),
                 (IMAGES, {"labels": [0.5] * 7}, "C2A006 labels are 7 numbers of torch.float32"),
@@ -116,7 +116,7 @@ REFUSALS = {
                 (
                     IMAGES,
                     {"labels": [0] * 7, "replace": None},
-                    "C2A004 heads or labels are named, and nothing is replaced",
+                    "C2A004 replaced_heads or labels came without replace",
                 ),
                 (IMAGES[:3], {}, "needs 4 images"),
                 (IMAGES[:4], {"replace": "median"}, "replace='median' is unknown"),

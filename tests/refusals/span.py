@@ -84,7 +84,7 @@ CHECKED = [
     ),
     (nn.Sequential(nn.ReLU()), {}, "C2A501 Sequential has no layer known to attend"),
     (torch.eye(9, device="meta")[None], {}, "C2A502 attention is on the meta device"),
-    (EYE, {"kernel_size": 1.0}, "C2A006 1.0 is neither an integer nor one for each axis"),
+    (EYE, {"kernel_size": 1.0}, "C2A006 1.0 is neither an integer nor a sequence of integers"),
     (EYE, {"kernel_size": "3x3"}, "C2A006 '3x3' is neither"),
     (EYE, {"grid": (3.0, 3.0)}, r"C2A006 \(3.0, 3.0\) is neither"),
     (EYE, {"offsets": [(0.5, 0)]}, r"C2A006 \(0.5, 0\) is neither"),

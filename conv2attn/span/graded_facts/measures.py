@@ -139,9 +139,9 @@ def explained_of_uniform(sums: Sums, offsets: tuple[Offset, ...]) -> Array | Non
     """The share of uniform attention that one tap at each offset explains: the chance level on this grid.
 
     Uniform attention is 1 / w at each of the w keys that a query may read. The offset is on the grid for `having`
-    queries, of which `pairs` may read its key. The nearest tap is the mean over the former, `pairs / (having w)`, so it
-    explains `having (pairs / (having w))^2` of the energy `queries / w`. This is also R^2 of the span of uniform heads
-    for the shift. None if queries may read different numbers of keys.
+    queries, of which `pairs` may read its key. The nearest tap is the mean attention over the `having` queries,
+    `pairs / (having w)`, so it explains `having (pairs / (having w))^2` of the energy `queries / w`. This is also R^2
+    of the span of uniform heads for the shift. None if queries may read different numbers of keys.
     """
     readable = sums.readers.sum() / sums.images
     # The arithmetic and the geometric mean of w over queries are equal if and only if all w are equal.

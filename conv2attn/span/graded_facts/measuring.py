@@ -97,7 +97,7 @@ def heads(
         ('shift', (-1, -1), 1.0)
     """
     if replace is None and (replaced_heads is not None or labels is not None):
-        raise UsageError("C2A004", "heads or labels are named, and nothing is replaced", "Pass replace, or neither.")
+        raise UsageError("C2A004", "replaced_heads or labels came without replace", "Pass replace too, or neither.")
     if not isinstance(model, nn.Module):
         check_images(model)
     replacing = None if replace is None else Replacing(model, example_input, replace, replaced_heads, labels)

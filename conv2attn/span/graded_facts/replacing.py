@@ -59,7 +59,7 @@ class Replacing:
         if by not in get_args(ReplacedBy):
             raise UsageError("C2A006", f"replace={by!r} is unknown", f"Pass one of {', '.join(get_args(ReplacedBy))}.")
         if not isinstance(network, nn.Module) or inputs is None:
-            raise UsageError("C2A006", "heads are replaced in a run of a network", "Pass a network and images.")
+            raise UsageError("C2A006", "heads are replaced only in a run of a network", "Pass a network and images.")
         self.batches = batches_of(network, inputs)
         images = torch.cat(self.batches)
         if len(images) < FEWEST_IMAGES:
@@ -101,7 +101,7 @@ class Replacing:
         self.grids[read.name] = (sides, leading, len(mean))
         for head in wanted:
             if not 0 <= head < len(mean):
-                self.refuse(read.name, f"there is no head {head} beside those from 0 to {len(mean) - 1}")
+                self.refuse(read.name, f"there is no head {head}: heads are numbered from 0 to {len(mean) - 1}")
         heads = tuple(
             self.head(head, read.name, mean[head.head], sides, leading) if head.head in wanted else head
             for head in facts.heads
@@ -122,7 +122,7 @@ class Replacing:
         if read.tokens is not None and read.tokens.windows is not None:
             return "it attends in windows", None
         if read.reordered:
-            return "its tokens are in another order than its grid, or its heads not on the second axis", None
+            return "its tokens are not in the order of its grid, or its heads are not on the second axis", None
         mean = self.runs.means({read.name: None}).get(read.name)
         if mean is None:
             return "the run does not show one attention for each image in it", None
@@ -198,7 +198,8 @@ def batches_of(network: nn.Module, inputs: Any) -> list[Tensor]:
     batches = [batches] if isinstance(batches, Tensor) else [] if arguments else list(batches)
     batches = [batch[0] if isinstance(batch, list | tuple) and batch else batch for batch in batches]
     if not batches or not all(isinstance(batch, Tensor) for batch in batches):
-        raise UsageError("C2A006", "heads are replaced on one tensor of images", "Pass a tensor or a loader of these.")
+        remedy = "Pass a tensor of images, or a loader of such tensors."
+        raise UsageError("C2A006", "heads are replaced only if the input is one tensor of images", remedy)
     return batches
 
 

@@ -231,8 +231,9 @@ def sums_of_centers(centers: Array) -> Array:
 
 def factor_of_products(first: Array, second: Array) -> Array:
     """R of the QR of columns that are outer products of two columns, from the R of each factor."""
-    # The Gram matrix of the products is the entrywise product of the two Gram matrices. So it is the Gram matrix of all
-    # products of a row of the first R with a row of the second. They are stacked here, one row of the first at a time.
+    # The Gram matrix of the outer products is the entrywise product of the two Gram matrices. The matrix whose rows are
+    # all entrywise products of a row of the first R and a row of the second has the same Gram matrix. It is stacked
+    # here, one row of the first R at a time.
     start: Array = second[:0]
     return reduce(lambda factor, row: triangular(np.concatenate([factor, row * second])), first, start)
 

@@ -34,7 +34,7 @@ class Graph:
             shape = f"{self.edges.dtype} {tuple(self.edges.shape)}"
             raise GeometryError(
                 "C2A122",
-                f"edges are int64 of shape (2, edges), and not {shape}",
+                f"edges must be int64 of shape (2, edges), not {shape}",
                 "Pass a tensor of two rows of node indices: edges.long().",
             )
         if self.weights is not None and self.weights.shape != self.edges.shape[1:]:

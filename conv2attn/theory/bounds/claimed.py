@@ -79,5 +79,5 @@ def positive_ball(alpha: float) -> flint.arb:
         AlphaError: `alpha` is not positive and finite.
     """
     if not (alpha > 0 and math.isfinite(alpha)):
-        raise AlphaError("C2A130", f"alpha={alpha!r}", "Pass a positive finite number.")
+        raise AlphaError("C2A130", f"alpha={alpha!r} is not a positive finite number", "Pass such a number.")
     return flint.arb(alpha)

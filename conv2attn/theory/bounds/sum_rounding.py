@@ -38,7 +38,7 @@ def gamma(operations: int, unit_roundoff: float) -> Claimed:
     if not (operations >= 0 and unit_roundoff > 0 and exact < 1):
         raise UsageError(
             "C2A001",
-            f"gamma of {operations} operations at unit roundoff {float(unit_roundoff)}",
+            f"gamma is not defined for {operations} operations at unit roundoff {float(unit_roundoff)}",
             "Pass fewer operations, or a format with a smaller roundoff.",
         )
     return Claimed(up(exact / (1 - exact)), {"FLOAT"})
@@ -90,8 +90,8 @@ def convolution_bound(
     if not setting.fits:
         # The number of casts has its own limits, which do not depend on the number of terms.
         many_casts = setting.casts > LONGEST_LOOP or setting.cast * setting.casts > MOST_CAST
-        reason = f"gamma of {setting.terms} operations at unit roundoff {setting.roundoff / ONE:g}"
-        reason = f"casts={casts} in {format_name} are more than a bound counts" if many_casts else reason
+        reason = f"gamma is not defined for {setting.terms} operations at unit roundoff {setting.roundoff / ONE:g}"
+        reason = f"no bound covers casts={casts} in {format_name}" if many_casts else reason
         raise UsageError("C2A001", reason, "Pass fewer operations or casts, or a format with a smaller roundoff.")
     # The integers of the proved program give the bound. A second formula in floats would have to be kept equal to them.
     factor, lost = setting.cost(setting.terms), setting.lost

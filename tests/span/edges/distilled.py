@@ -130,7 +130,7 @@ def test_a_copy_that_loses_more_on_held_out_images_than_was_asked_for_is_undecid
     result = distil(network_of(), images, max_loss=1e-3, kernel_size=3)
     assert result.effect.change > 1e-3
     assert result.exit_code == 3
-    assert "above the 0.001 of max_loss" in result.to_text(100)
+    assert "above max_loss = 0.001" in result.to_text(100)
 
 
 class Fused(Attention):

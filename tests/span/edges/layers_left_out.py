@@ -82,7 +82,7 @@ def test_layers_of_our_own_that_run_are_chosen_by_name_and_judged_on_their_padde
     padded, plain = conv2attn.convert(nn.Conv2d(1, 1, 3, padding=1)), conv2attn.convert(nn.Conv2d(1, 1, 3))
     network, image = nn.Sequential(padded, plain), torch.randn(1, 1, 5, 5)
     notes = [row.notes[1:] for row in check_span(network, example_input=image).rows]
-    assert notes == [("judged on its padded keys, 7x7",), ()]
+    assert notes == [("checked on its padded keys, 7x7",), ()]
     assert [row.name for row in check_span(network, example_input=image, only="1").rows] == ["1"]
     with pytest.raises(UsageError, match=r"C2A008 the pattern 'x\*' fits no layer that attends\. There are: 0, 1"):
         check_span(network, example_input=image, only="x*")

@@ -73,7 +73,7 @@ def require_below(index: Tensor, count: int, name: str) -> None:
     if least < 0 or most >= count:
         raise GeometryError(
             "C2A122",
-            f"an edge has the {name} {least if least < 0 else most}, and there are {count}",
+            f"an edge has the {name} {least if least < 0 else most}, but there are only {count}",
             "Pass indices from 0 to one less than the number of tokens.",
         )
 
