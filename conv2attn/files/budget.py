@@ -101,8 +101,8 @@ def plain_content(content: Any, budget: Budget) -> Any:
         CheckpointError: a container contains itself, or is deeper than in any file of weights (C2A303), or its entries,
             counted with repetitions, are out of proportion to the file (C2A307).
     """
-    # The copy of each container, with the size of its tree: many Python functions walk copies without memory of visited
-    # ones, and take that long.
+    # Maps the id of a container to its copy and the size of its tree. The size counts repetitions, because many Python
+    # functions do not remember which containers they have visited, and visit a repeated one again.
     copies = dict[int, tuple[Any, int]]()
     open_containers = set[int]()
 

@@ -80,7 +80,7 @@ def export(
     with torch.no_grad():
         with running(network, images[0]):
             expected = [run_network(network, images[0])]
-        # A second batch and size, so that a size that tracing fixed by mistake is noticed.
+        # The second images differ in number and size: they reveal a size that tracing fixed by mistake.
         images.append(noise((3, size[0], *(side + SIZE_STEP for side in size[1:])), parameter))
         try:
             expected.append(run_network(network, images[1]))

@@ -131,8 +131,8 @@ def array_in(path: str, name: str = "") -> Tensor:
     if len(candidates) != 1:
         several = f"{len(candidates)} tensors that could be images, none with that name"
         raise CheckpointError("C2A303", f"{path} holds {several if candidates else 'no images'}", PASS_IMAGES)
-    # Images are often stored with a table of labels or classes; an entry with more axes would be another input of the
-    # call.
+    # Images are often stored with labels or class names, which have one axis. An entry with more axes could be another
+    # input of the network.
     others = [key for key, each in arrays.items() if each is not candidates[0] and each.ndim > 1]
     if others:
         reason = f"{path} has {others[0][:60]!r} besides the inputs of the network"

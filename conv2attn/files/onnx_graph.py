@@ -167,7 +167,7 @@ def inlined(model: Any) -> Any:
     """The model at the table's opset, with inlined functions: its own, and onnx's that have no row."""
     inliner = optional("onnx.inliner")
     try:
-        # Older opsets define fewer operators by others, so a file is converted in between.
+        # The file is converted before onnx's own operators are inlined: older opsets define fewer of them as functions.
         model = inliner.inline_local_functions(model)
         if max((each.version for each in model.opset_import if each.domain in DOMAINS), default=1) < OPSET:
             model = optional("onnx.version_converter").convert_version(model, OPSET)

@@ -185,10 +185,10 @@ def shapes_on_meta(architecture: Architecture, tensors: Mapping[str, Tensor]) ->
         if len(unexpected) > MOST_DISCARDED:
             raise OtherModel
 
-    # Most models differ in their first layers, and building them ends there.
+    # Building a model ends once more than MOST_DISCARDED parameters do not fit, for most models in their first layers.
     handle = register_module_parameter_registration_hook(check)
     try:
-        # Some constructors compute with numbers, which the meta device does not have.
+        # Some constructors read the values of their tensors, and tensors on the meta device have none.
         for device in ("meta", "cpu"):
             unexpected.clear()
             try:
