@@ -188,7 +188,7 @@ def check_main(original: nn.Module, images: Any, what: str) -> None:
         sentence = f"{what} are {kind}, not a dense tensor with numbers in it"
         raise UsageError("C2A006", sentence, "Pass a tensor (batch, channels, *sides) of floating-point numbers.")
     if not images.is_floating_point() and not (images.dtype in IDS and takes_ids(original)):
-        sentence = f"{what} are {images.dtype}, neither floating-point numbers nor ids that an nn.Embedding reads"
+        sentence = f"{what} are {images.dtype}, neither floating-point numbers nor ids that the network embeds"
         raise UsageError("C2A006", sentence, "Pass images.float(), scaled as the network takes them.")
     if not images.ndim:
         raise UsageError("C2A007", f"{what} are a single number", "Pass (batch, channels, *sides).")

@@ -123,7 +123,7 @@ REFUSALS = {
                 (
                     IMAGES,
                     {"network": Reordered, "replace": "position", "replaced_heads": {"blocks.1": [0]}},
-                    r"blocks\.1: heads cannot be replaced: its tokens are in another order",
+                    r"blocks\.1: heads cannot be replaced: its tokens are not in the order",
                 ),
             ],
         ),

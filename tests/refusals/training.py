@@ -25,7 +25,7 @@ COMMANDS = {
     f"{TRAIN} --device meta": "'meta' computes nothing",
     f"{TRAIN} --resume empty": "C2A004 train takes either a KIND or --resume FOLDER",
     f"{TRAIN} --arch x": "C2A004",
-    f"{TRAIN} --terms q.k": "C2A002 terms='q.k' is not a sum of qk, qr, uk and vr. Write vr, qr, qk+qr",
+    f"{TRAIN} --terms q.k": "C2A002 terms='q.k' is not a sum of qk, qr, uk and vr. Write for example vr, qr, qk+qr",
     f"{TRAIN} --absolute none --attention-dropout 1": "C2A001 attention_dropout=1.0 is not at least 0 and less than 1",
     # these changed nothing
     "train resnet --data digits -o run --heads 9": "C2A004 --heads has no effect in a resnet. Leave it out",

@@ -115,7 +115,7 @@ def test_the_loss_is_that_of_a_loop_on_the_images_held_out():
     assert result.effect.change == pytest.approx(np.mean(moved), rel=1e-3)
     assert result.effect.loss == pytest.approx(np.mean(losses), rel=1e-2, abs=1e-4)
     assert result.effect.change > 0.01
-    assert f"cross entropy {result.effect.loss:.2e}" in result.to_text()
+    assert f"cross entropy: {result.effect.loss:.2e}" in result.to_text()
 
 
 def test_a_cost_is_the_mean_and_two_of_its_errors():
@@ -179,7 +179,7 @@ def test_a_wrong_table_is_caught(planted, images, monkeypatch):
         return layer
 
     monkeypatch.setattr(distillation, "distilled_layer", wrong)
-    with pytest.raises(UnsupportedError, match="C2A122 the distilled network is"):
+    with pytest.raises(UnsupportedError, match="C2A122 the distilled network differs"):
         distil(network_of(), images, max_loss=100, kernel_size=3)
 
 

@@ -179,9 +179,9 @@ class Reordered(Transformer):
 def test_a_layer_in_another_order_is_measured_but_not_replaced(images):
     torch.manual_seed(0)
     report = heads(Reordered().eval(), images, replace="position")
-    assert "not replaced: its tokens are in another order" in " ".join(str(report).split())
+    assert "not replaced: its tokens are not in the order of its grid" in " ".join(str(report).split())
     for layer in report.layers:
-        assert any("another order" in note for note in layer.notes)
+        assert any("not in the order" in note for note in layer.notes)
         assert layer.heads
         assert all(head.replaced is None for head in layer.heads)
 
