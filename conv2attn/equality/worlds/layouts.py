@@ -27,7 +27,7 @@ def as_strided(step: Step) -> Any:
 
 @shadow_rule("detach", "alias")
 def detach(step: Step) -> Any:
-    """Keeps the note that these are scores minus their maximum."""
+    """Keeps the notes of centred scores, of all kinds; see `Shadow.centre`."""
     result = step.computed()
     for by in CENTRES:
         if (centre := step.x.centred_scores(by)) is not None:

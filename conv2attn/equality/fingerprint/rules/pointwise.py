@@ -57,7 +57,7 @@ def tanh(field: Field, x: Residues) -> Residues:
 
 
 def bounded(name: str) -> Callable[[Field, Residues], Residues]:
-    """The rule of a function that is finite everywhere, as an oracle of this name."""
+    """The rule of a function that is finite at every operand passed to it, as an oracle of this name."""
     return lambda field, x: oracle(field, name, x, finite=True)
 
 
