@@ -6,12 +6,11 @@ import onnx
 import pytest
 import torch
 from onnx import numpy_helper
-from oracles import rounding_allowed
 from packaged import packaged
+from rounding import within
 from torch import Tensor, nn
 
 import conv2attn
-from conv2attn.testing import assert_same_output
 
 LAYERS = {
     ("Conv", 1): nn.Conv1d,
@@ -75,6 +74,12 @@ def test_the_cases_are_those_expected():
     assert counts == {"Conv1d": 8, "Conv2d": 11, "Conv3d": 7, "ConvTranspose2d": 2}
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_stored_output_is_the_convolution(name):
+    case = load_case(name)
+    assert within(case.layer, case.image, case.expected)
+
+
 @pytest.mark.rotated
 @pytest.mark.parametrize("engine", ["auto", "conv", "dense", "gather", "separable"])
 @pytest.mark.parametrize("name", NAMES)
@@ -84,5 +89,5 @@ def test_attention_computes_the_stored_output(name, engine, device):
     attention = conv2attn.convert(case.layer).to(device)
     conv2attn.set_engine(attention, engine)
     answer = attention(case.image.to(device)).cpu()
-    # Both were rounded, and in different orders.
-    assert_same_output(answer, case.expected, 2 * rounding_allowed(case.layer, case.image))
+    assert answer.shape == case.expected.shape
+    assert within(case.layer, case.image, answer)

@@ -54,6 +54,16 @@ def test_learned_places_are_added_and_end_where_they_were_learned():
     assert torch.equal(places(image), image + places.places[:, :2])
 
 
+@pytest.mark.parametrize("kind", ["generalised", "learned", "sinusoidal"])
+def test_layers_are_exported_with_open_batch_and_sides(kind):
+    layer = layer_with(encoding_of(kind, 2)).requires_grad_(False)
+    image, other = torch.randn(2, 3, 4, 5, dtype=torch.float64), torch.randn(3, 3, 5, 3, dtype=torch.float64)
+    wanted = layer(image), layer(other)
+    dims = {axis: torch.export.Dim(name, min=2, max=5) for axis, name in ((0, "batch"), (2, "rows"), (3, "columns"))}
+    program = torch.export.export(layer, (image,), dynamic_shapes=(dims,)).module()
+    torch.testing.assert_close((program(image), program(other)), wanted)
+
+
 @pytest.mark.parametrize(("kind", "content"), [("generalised", False), ("learned", True)])
 def test_trained_chunks_are_the_whole_and_are_not_held(kind, content):
     """Bytes saved for the backward pass grow like the tokens, not like their square."""
