@@ -51,7 +51,7 @@ class Strength(Enum):
 
 
 def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict that decides a report: refuted, then unsupported, undecided, holds; undecided for no parts."""
+    """The worst of some verdicts, in the order refuted, unsupported, undecided, holds; undecided if there are none."""
     order = [Verdict.HOLDS, Verdict.UNDECIDED, Verdict.UNSUPPORTED, Verdict.REFUTED]
     return max(verdicts, key=order.index, default=Verdict.UNDECIDED)
 

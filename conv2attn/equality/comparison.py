@@ -1,4 +1,4 @@
-"""Compares two networks: their layers as values, the code between them, their formulas, and their numbers."""
+"""Compares two networks: parameters of layers, code between them, formulas, and numbers of outputs."""
 
 import dataclasses
 import math
@@ -64,7 +64,7 @@ ASSUMPTIONS = (
     "them",
     "the classes of conv2attn and torch are as installed: only methods replaced on an instance are detected",
 )
-MOST_IMAGES = 2  # images of a refuted call whose formulas are traced
+MOST_IMAGES = 2  # a refuted call of at most this many images is traced with all of them
 
 
 @final
@@ -85,12 +85,12 @@ class Comparison:
         self.layers = [pair for pairs in self.pairs.values() for pair in pairs]
 
     def certificate(self) -> Certificate:
-        """The certificate without its circumstances."""
+        """The certificate, to which `certify` adds its circumstances: time, machine and versions."""
         between = self.between()
         rows = list(self.rows.values())
         if self.identified is not None and not all(row.verdict is Verdict.HOLDS for row in rows):
             rows = []  # formulas are stronger than layers paired by name
-        elif self.rounded is not None:  # and so are sections: a folded convolution differs, but is right
+        elif self.rounded is not None:  # sections too: a folded convolution differs, and is right
             rows = [rounded_row(row) for row in rows]
         return Certificate(
             tuple(rows),
@@ -152,7 +152,7 @@ class Comparison:
 
     @property
     def unmatched(self) -> Finding:
-        """The finding on outputs that differ if only their order pairs their tensors."""
+        """The finding on outputs that differ, if their tensors were paired by order alone: pairs may be wrong."""
         sentence = "the tensors of the outputs differ in order, and no names pair them"
         return undecided("outputs", "C2A407", f"{sentence}{self.matching.in_words}: name them with --match A=B")
 
@@ -188,13 +188,13 @@ class Comparison:
     def formula(self) -> Finding:
         """Whether both are one formula, for all inputs of this size.
 
-        If that is unknown, the second is compared again with the first's layers in it, provided these are the same maps
-        and its code does not notice them: it returns the same numbers in float64.
+        If that is unknown, the second is compared again with layers of the first in it. These layers must be the same
+        maps, and with them the second network must return the same numbers in float64.
         """
         if self.runs.elsewhere:
             return undecided("formula", "C2A409", f"formulas are compared without gradients: {self.runs.elsewhere}")
         if not alike(self.enclosed, self.enclosed_now()):
-            sentence = "values that functions of a network enclose or name changed at its first call"
+            sentence = "the first call of a network changed a variable that its functions enclose, or a global"
             return undecided("formula", "C2A409", f"formulas are not compared: {sentence}")
         numbers = self.images.is_floating_point()
         made = (of_numbers if numbers else of_embeddings)(self.picked, self.few_images)
@@ -220,8 +220,8 @@ class Comparison:
                 sizes,
                 identification.mode,
             )
-            # FINGERPRINT assumes that hashes are independent except for one pair of words, for which there is no
-            # theorem.
+            # The bound on the chance takes the hashes of all arguments as independent. FINGERPRINT proves it for hashes
+            # of two arguments; that more of them are independent is no theorem.
             return holds("formula", Strength.IDENTIFIED, licensed_by=("FINGERPRINT", WITHOUT_THEOREM))
         told = identification.reason or "the formulas differ, which refutes nothing"
         return undecided("formula", "C2A409", f"their formulas are not known to be equal: {told}")
@@ -282,8 +282,8 @@ class Comparison:
         """The inputs with a batch of two, which shows formulas that couple images; unchanged if this fails.
 
         The batch has three images if the code behaves differently for two, as code for pairs does. Networks may not
-        accept two images, or have the batch on another axis. If a few images refute, they are kept: then the place of
-        the difference is searched, not a coupling of images.
+        accept two images, or have the batch on another axis. If at most two given images refute, they are used as they
+        are, since only the place of the difference is searched then.
         """
         if self.apart.refutes and len(self.images) <= MOST_IMAGES:
             return self.specimen
@@ -299,7 +299,7 @@ class Comparison:
 
     def exchangeable(self, image: Tensor) -> bool:
         """Whether the second network returns the same numbers in float64 with the layers of the first."""
-        # Moved before layers are exchanged: functions of the first are redirected to layers next to it.
+        # Moved first: later, functions of the first network refer to layers outside it, which would not move with it.
         first, second = (move_network(copy_network(each), torch.device("cpu"), double=True) for each in self.networks)
         swapped = with_layers_of_the_first((first, second), self.same)[1]
         results = [call(copy_network(each), image.cpu().double()) for each in (second, swapped)]
@@ -328,7 +328,7 @@ class Comparison:
 
     @property
     def same(self) -> set[str]:
-        """The names of layers, and of owners of functions, that are the same maps."""
+        """The names of layers, and of modules that call convolutions as functions, that are the same maps in both."""
         return {name for name, pairs in self.pairs.items() if all(pair.same for pair in pairs)}
 
     @cached_property
@@ -417,7 +417,7 @@ def reads_training(module: nn.Module) -> bool:
 
 
 def rounded_row(row: Row) -> Row:
-    """The row of a layer in a network whose sections agree: layers of one name may differ, as after a fold."""
+    """The row of a layer if the sections of both networks agree: the layer itself may differ, for example by a fold."""
     if row.verdict in (Verdict.HOLDS, Verdict.UNSUPPORTED):
         return row
     return replace(row, findings=(holds("sections", Strength.ROUNDED),), max_error=None, bound=None)

@@ -33,7 +33,7 @@ PRODUCTS = tuple(getattr(torch.ops.aten, name).default for name in ("convolution
 
 
 def shaken_call(network: nn.Module, inputs: Inputs, seed: int) -> Returned:
-    """A copy's output in stochastic arithmetic, for inputs and stored numbers that first move to a neighbour.
+    """The output of a copy in stochastic arithmetic. First each number of inputs and weights moves to a neighbour.
 
     The network's random numbers are drawn from `seed`.
     """
@@ -117,7 +117,7 @@ def neighbour(tensor: Tensor, generator: torch.Generator, exact: Tensor | None =
         wider = None if exact is None else torch.view_as_real(exact.resolve_conj())
         pairs = neighbour(torch.view_as_real(tensor.resolve_conj()), generator, wider)
         return torch.view_as_complex(pairs.contiguous())
-    # A copy of the numbers, or the exact ones rounded to the nearest; blocks of both are moved in place.
+    # `moved` is a copy of the numbers, or the exact numbers rounded to nearest. It changes in place, block by block.
     source = tensor if exact is None else exact
     moved = source.to(tensor.dtype, copy=True, memory_format=torch.contiguous_format)
     words = torch.empty(-(-moved.numel() // 8), dtype=torch.int64, device="cpu")
@@ -139,7 +139,8 @@ def steps_of(block: Tensor, wide: Tensor | None, signs: Tensor) -> Tensor:
     """The change of each number's magnitude, in units of its last place: -1, 0 or 1.
 
     Args:
-        wide: the exact numbers: each rounded number may move to the other side of its exact one; exact ones stay.
+        wide: the exact numbers. A rounded number may move to the float on the other side of its exact number; one that
+            is exact stays.
         signs: 0 or -1, at random.
     """
     if wide is not None:

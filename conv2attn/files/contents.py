@@ -108,12 +108,12 @@ def contents_of_folder(folder: Path, limit: int) -> Contents:
                 "Raise --max-size, in GiB, if the folder is meant to be so large.",
             )
         part = contents_of(path)
-        # Which of two tensors counts would depend on the order of the files.
+        # If two files had a tensor of the same name, the order of the files would decide which of them is used.
         if repeated := tensors.keys() & part.content.keys():
             raise CheckpointError(
                 "C2A303",
                 f"{folder} holds {min(repeated)!r} in two of its files",
-                "Remove one of both files, or load a file by its own name.",
+                "Remove one of the two files, or pass one of them instead of the folder.",
             )
         tensors |= part.content
     return Contents(folder, kinds.FOLDER, tensors, {}, config)
@@ -148,7 +148,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def sha256(path: Path) -> str:
-    """The hash of a file; of a folder, or of an ONNX model with weights outside, that of the hashes of its files."""
+    """The SHA-256 of a file; for a folder, or an ONNX model with external weights, that of the hashes of its files."""
     if path.is_dir():
         hashes = [*map(sha256, weight_files(path))]
     else:

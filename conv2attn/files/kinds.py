@@ -1,6 +1,6 @@
 """The kind of a file, found from its content and never from its name, and whether the file is whole.
 
-Size, entries, checksums and claims are checked before anything in a file is read.
+The size, the entries, the checksums and the stated sizes of a file are checked before its content is read.
 """
 
 import json
@@ -21,7 +21,7 @@ from conv2attn.files.pickle_size import draw_pickles
 HEAD = 512  # bytes: a header of tar is as long
 LARGEST_FILE = 1 << 33  # bytes: thirty times the float32 weights of a ResNet-152
 LARGEST_TEXT = 1 << 24
-LARGEST_PICKLE = 1 << 26  # bytes: some 200 describe a tensor, and no network here has a hundred thousand
+LARGEST_PICKLE = 1 << 26  # bytes: about 200 per tensor, and no supported network has 100,000 tensors
 DIRECTORY = 0x10  # an attribute of zip entries for which torch.load returns uninitialised memory
 LEGACY_HEAD = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 ZIP_HEADS = (b"PK\x03\x04", b"PK\x05\x06")

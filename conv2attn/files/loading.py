@@ -51,10 +51,11 @@ def load(
     Args:
         path: a file of `torch.save` (a state dict, or a whole module of known classes), of safetensors, torch.export
             or ONNX, or a Hugging Face folder.
-        arch: how to build the network; see `architecture`. Or the name that the recognised network must have.
-        model: the network of the weights; a copy of it gets the weights. If the file has a converted network, the
-            copy's convolutions become the attention layers of the file. A program of torch.export or ONNX is a complete
-            network, for which `arch` and `model` are ignored.
+        arch: how to build the network; see `architecture`. A name without a colon is a check: the recognised network
+            must have it.
+        model: a network that the weights belong to. It is copied, and the copy gets the weights. If the file has a
+            converted network, the copy's convolutions become the attention layers of the file. A program of
+            torch.export or ONNX is a complete network, for which `arch` and `model` are ignored.
         arch_args: keyword arguments of the architecture.
         max_size: the most bytes that are read.
         allow: further allowed classes of modules in a whole pickled module, by full names, besides those of torch.nn,
@@ -149,7 +150,7 @@ def recognised_network(state: State, contents: Contents, arch: str | None) -> nn
     chosen = wanted if len(wanted) == 1 else [each for each in wanted if each.name in hinted]
     if len(chosen) != 1:
         fit = f"the weights in {contents.path} fit {len(names)} models: {', '.join(names)}"
-        raise CheckpointError("C2A304", fit, f"Say which: --arch {names[0]}, for one; or name the file after it.")
+        raise CheckpointError("C2A304", fit, f"Choose one, such as --arch {names[0]}, or name the file after it.")
     (match,) = chosen
     others = [each for each in names if each != match.name]
     if all_tried and not others:

@@ -39,11 +39,11 @@ class SoftenedLayer:
 
     Args:
         before, alpha: the smallest sharpness of its heads before, and the sharpness of all of them now.
-        leak: upper bound on the attention of a head off the pixel nearest to its centre.
+        leak: upper bound on the attention that a head gives to pixels other than the one nearest to its centre.
         difference: upper bound on the change of an output, divided by the largest |input|, padding included, for every
             finite input, in real arithmetic.
-        rounding: further change by rounding of both layers' channel products in the dtype of the weights; rounding of
-            the softmax depends on the grid, and is part of the bound of `certify`.
+        rounding: further change, since both layers round their channel products in the dtype of the weights. Rounding
+            of the softmax depends on the grid, and is part of the bound of `certify`.
         measured: the largest change of an output on an example input, divided by the largest |input| of the layer; None
             without an example, or if the layer does not run on it.
     """

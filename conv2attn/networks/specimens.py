@@ -64,7 +64,7 @@ def is_mask(tensor: Tensor) -> bool:
 def masks_among(inputs: Any) -> set[int]:
     """The ids of the masks among the tensors of a call; empty if all floating tensors look like masks.
 
-    In that case, zeros and ones are an image.
+    If all do, they are images of zeros and ones.
     """
     tensors = [each for each in tree_leaves(inputs) if isinstance(each, Tensor)]
     numbers = [each for each in tensors if each.is_floating_point() or each.is_complex()]
@@ -153,7 +153,7 @@ def specimen_size(network: nn.Module) -> tuple[int, ...] | None:
 
 
 def own_size(network: nn.Module) -> tuple[tuple[int, ...] | None, str]:
-    """The shape of one input without its batch, if known, and the clause on its source; see `published_size`."""
+    """The shape of one input without its batch, if known, and words on its source; see `published_size`."""
     if size := input_size_of(network):
         return size, published_size(network)
     config, name = getattr(network, "config", None), main_input(network)

@@ -110,14 +110,11 @@ def check_span(
     offsets = None if offsets is None else as_offsets(offsets)
     kernel = None if convolution is None else as_convolution(convolution)
     taps = kernel.offsets if kernel is not None and offsets is None else None
+    conditions = [name for name in CONDITIONS if name != "kernel" or kernel is not None]
     for name in names or ("",):
-        if name not in CONDITIONS or (name == "kernel" and kernel is None):
-            conditions = ", ".join(CONDITIONS)
-            raise UsageError(
-                "C2A002",
-                f"condition {name!r} is not one of {conditions}, or is kernel without a convolution",
-                "Pass one of these, and a convolution for the condition kernel.",
-            )
+        if name not in conditions:
+            reason = f"condition {name!r} is not one of {', '.join(conditions)}"
+            raise UsageError("C2A002", reason, "Pass one of these; kernel needs a convolution.")
     check_numbers(eps, max_phi, memory_limit)
     # A limit that the caller passes may lie between the two bounds that least squares gives. The linear programme
     # closes this gap.

@@ -154,7 +154,8 @@ def in_groups(
 
     Least squares serves most groups; the other groups are decided one by one, worst first.
     """
-    # Single rows are thousands of tiny systems, which are solved in stacks. Whole images have no bound at the start.
+    # Single rows are thousands of tiny systems, which are solved in stacks. For whole images, nothing
+    # is solved yet, and the bounds on the residuals are infinite.
     single = all(len(group) == 1 for group in groups)
     mixings = np.zeros((len(groups), len(targets), attention.heads))
     residuals = np.full((len(groups), len(targets)), np.inf)
@@ -162,7 +163,7 @@ def in_groups(
         mixings, residuals = squares_by_row(attention, targets, np.concatenate(groups), limits)
     norms = np.abs(mixings).sum(-1)
     serves = (residuals <= limits.eps + limits.per_norm * norms) & (norms <= limits.max_phi)
-    # If rows are declared exact, their floats are rounded, and decide nothing about the fractions.
+    # If rows are exact fractions, their floats are rounded copies, which decide nothing about the fractions.
     serves &= not attention.exact or attention.one_hot
     results = []
     for j in range(len(targets)):
@@ -244,7 +245,7 @@ def worst_first(
 def of_least_squares(targets: Targets, portion: Portion, limits: Limits) -> tuple[Array, Array]:
     """For every row of a portion, the least-squares mixings within the norm (rows, targets, heads), with residuals."""
     heads = len(portion.attention)
-    # As in `triangle`, keys without a target are factored separately, since their factor is narrower.
+    # As in `least_squares.triangle`, keys without a target are factored first: their factor has fewer columns.
     rest, target_columns = split(portion, targets.coefficients)
     rest_factor = widened(triangular(rest.transpose(1, 2, 0)), len(targets))
     factor = triangular(np.concatenate([rest_factor, target_columns], 1))
@@ -255,7 +256,7 @@ def of_least_squares(targets: Targets, portion: Portion, limits: Limits) -> tupl
     remainders = -mixings @ portion.attention.swapaxes(0, 1)
     add_targets(remainders.swapaxes(0, 1), portion, targets.coefficients)
     residuals = np.abs(remainders, out=remainders).sum(-1)
-    # Least squares minimises squares, so its remainder may have a larger 1-norm than that of the mixing 0, the target.
+    # Least squares minimises the 2-norm. Its remainder may have a larger 1-norm than the target, the remainder of 0.
     target_norms = (np.abs(targets.coefficients) @ (portion.places >= 0)).T
     mixings = np.where((residuals < target_norms)[..., None], mixings, 0.0)
     residuals = np.minimum(residuals, target_norms)
@@ -276,8 +277,9 @@ def strength_of(verdict: Verdict, results: Sequence[Target], counting: Counting 
 def count(attention: AttentionRows, targets: Targets, groups: Sequence[Whole]) -> Counting | None:
     """The refutation by counting; None if there are enough heads, or no query has all shifts on the grid.
 
-    By claim TAPS (TAPS_far), every Phi then has a residual of at least 1 for some shift at that query, as a layer
-    without heads has. No limit changes this, since every residual that counts as zero is below 1.
+    If there are fewer heads than shifts, and all shifts are on the grid at one query, every Phi has a residual of at
+    least 1 for some shift there, which is that of a layer without heads (claim TAPS, TAPS_far). No limit changes this,
+    since every residual that counts as zero is below 1.
     """
     # TAPS is about shifts. Combinations of shifts may depend on each other, and then need fewer heads.
     if not targets.plain or attention.heads >= len(targets):
@@ -316,6 +318,7 @@ def why_open(target: Target, limits: Limits) -> str:
     reach = float(target.excluded or 0.0)
     if limits.per_norm and 0 < reach < limits.max_phi:
         lets = limits.allowed(limits.max_phi)
-        why = f"no Phi of norm up to {reach:.3g} serves; at norm {limits.max_phi:.3g}, {lets:.1e} counts as rounding"
+        beyond = f"at norm {limits.max_phi:.3g}, a residual of {lets:.1e} counts as rounding"
+        why = f"no Phi of norm up to {reach:.3g} serves; {beyond}"
         return f"{target.label} is undecided: {why} (--max-phi {reach:.3g} refutes it)"
     return f"{target.label} is undecided: {ends}"

@@ -1,4 +1,4 @@
-"""Grids of queries and of keys, and offsets between them, as users write them: integers of any library.
+"""Grids of queries and keys, and the offsets between them. Users may pass integers of any library.
 
 There is one query at every key, a query at some of the keys (strides), or a cell of queries for every key (pooling).
 """

@@ -45,7 +45,7 @@ REFUSALS = {
         "C2A104 padding_mode='mirror' is not one of zeros, reflect": lambda: Padding((1,), (1,), "mirror"),
         "C2A104 padding_mode='reflect' of a zero-stuffed grid": lambda: Padding((1, 1), (1, 1), "reflect", (1, 2)),
         "C2A120 an image of 3 channels, but the layer reads 2": lambda: evaluate(ONE, torch.ones(1, 3, 5)),
-        "C2A122 an edge has the key 7, but there are only 5": lambda: Sparse.from_edges(
+        "C2A122 an edge has the key 7, which is not from 0 to 4": lambda: Sparse.from_edges(
             torch.tensor([[7], [0]]), torch.ones(1), 5
         ),
         "C2A122 queries .* are not pairs": [
@@ -53,13 +53,13 @@ REFUSALS = {
             lambda: Pattern.sorted(*torch.zeros(2, 2, 1).long(), (5, 5)),
         ],
         "C2A122 an edge has the node 7": lambda: Graph(torch.tensor([[7], [0]]), 5),
-        "C2A122 an edge has the node -1": lambda: Graph(torch.tensor([[-1], [0]]), 5),
+        "C2A122 an edge has the node -1, which is not from 0 to 4": lambda: Graph(torch.tensor([[-1], [0]]), 5),
         r"C2A122 edges must be int64 of shape \(2, edges\), not torch": [
             lambda edges=edges: Graph(edges, 5) for edges in (EDGES.int(), EDGES.double(), EDGES[:1], EDGES[0])
         ],
         r"C2A122 7 edges have weights \(6,\)": lambda: Graph(EDGES, 5, torch.ones(6)),
         r"C2A122 7 edges have kinds \(2,\)": lambda: relations(GRAPH, torch.zeros(2), 2),
-        "C2A122 an edge has the kind 2, but there are only 2": lambda: relations(GRAPH, torch.arange(7) % 3, 2),
+        "C2A122 an edge has the kind 2, which is not from 0 to 1": lambda: relations(GRAPH, torch.arange(7) % 3, 2),
         r"C2A122 shifts by \(\(0, 1\),\) do not fit": [
             lambda rule=rule: rule(Shift(((0, 1),)), torch.ones(1, 1, 4), (4,)) for rule in (apply, combine)
         ],

@@ -47,7 +47,7 @@ def at_all_sizes(certificates: Sequence[Certificate]) -> Certificate:
 
 
 def worst_rows(certificates: Iterable[Certificate]) -> Iterable[Row]:
-    """One row per layer: the first of the worst verdict, and of the weakest strength among these."""
+    """One row per layer: of its rows with the worst verdict, the first that has the weakest strength."""
     rows = dict[str, list[Row]]()
     for row in (row for each in certificates for row in each.rows):
         rows.setdefault(row.name, []).append(row)

@@ -33,14 +33,14 @@ def read_certificate(path: str) -> dict[str, Any]:
     """The document in a file, with the command that wrote it, two file names and their hashes.
 
     Raises:
-        CheckpointError: the file does not exist (C2A301).
+        CheckpointError: there is no regular file at the path (C2A301).
         UsageError: it is not a certificate of two files, or its schema has another number (C2A303).
     """
     if not is_regular(path):
         raise CheckpointError("C2A301", f"{path[-80:]} is not a regular file", "Pass the path of a file.")
     try:
         body = json.loads(Path(path).read_text(), object_pairs_hook=without_doubles)
-        circumstances = [body["circumstances"][key] for key in NAMED]
+        schema, circumstances = body["schema"], [body["circumstances"][key] for key in NAMED]
         named = all(isinstance(each, str) for each in circumstances) and isinstance(body["rows"], list)
         Verdict(body["verdict"])
     except (OSError, RecursionError, LookupError, TypeError, ValueError) as error:
@@ -48,9 +48,8 @@ def read_certificate(path: str) -> dict[str, Any]:
         raise UsageError("C2A303", f"{path} is not a certificate of two files: {why}", WRITE) from error
     if not named:
         raise UsageError("C2A303", f"{path} is not a certificate of two files: it names none", WRITE)
-    # Fields of another number mean something else: that they differ from those derived anew refutes nothing.
-    schema, schema_read = body.get("schema"), Certificate(()).schema
-    if schema != schema_read:
+    # With another schema number fields mean something else, so a difference from those derived anew refutes nothing.
+    if schema != (schema_read := Certificate(()).schema):
         raise UsageError("C2A303", f"{path} is of schema {str(schema)[:CHARACTERS_SHOWN]}, not {schema_read}", WRITE)
     return dict(body)
 
@@ -87,7 +86,7 @@ def compare_documents(stored: Any, anew: Any, *, here: bool = False) -> Iterator
 
 
 def fields_of(document: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The fields of a document by their paths. A list is also a field, its length; a mapping is an empty one."""
+    """The fields of a document by their paths. The length of a list and the presence of a mapping are fields too."""
     if isinstance(document, dict):
         yield path, {}
         for key, value in document.items():

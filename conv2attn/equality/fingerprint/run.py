@@ -1,4 +1,4 @@
-"""One call of a network over a field: each operator is a view, a move, a constant, a rule, or undecided.
+"""One call of a network over a field: how each operator runs depends on its kind.
 
 An example: the operators of `torch.exp(x.T @ w) + torch.ones(3)`, where x is the input.
 
@@ -8,7 +8,8 @@ An example: the operators of `torch.exp(x.T @ w) + torch.ones(3)`, where x is th
     ones  a constant, made with real numbers
     add   a rule
 
-An operator of higher order, random numbers, or a write to a weight leave the answer undecided.
+Operators that only move numbers run on their indices; see `moves`. An operator of higher order, random numbers, or a
+write to a weight leave the answer undecided.
 """
 
 import math
@@ -126,8 +127,8 @@ class Run(TorchDispatchMode):
     def attention(self, out: FieldTensor, *args: Any, **kwargs: Any) -> FieldTensor:
         """The result `out` of fused attention, with the numbers of the formula in torch's documentation.
 
-        Torch multiplies queries and keys each by a rounded root of the scale; the formula has the scale itself. If all
-        operators of this call were traced one by one before, the fused operator has these numbers already.
+        Torch multiplies queries and keys each by a rounded root of the scale; the formula has the scale itself.
+        If the operator traced last is the fused one, its rule has given these numbers already.
         """
         if self.trace.log and self.trace.log[-1][0].split(".")[1] == FUSED:
             return out
@@ -179,7 +180,7 @@ class Run(TorchDispatchMode):
         refuse_unsound(func, kwargs, tensors, targets)
         if not any(map(self.numbers.depends, tensors)) or (name in TEMPLATES and not targets):
             return self.constants(func, name, args, kwargs, targets)
-        if name == "is_same_size":  # torch answers other questions about the form of a tensor without an operator
+        if name == "is_same_size":  # the only question about a tensor's form that is an operator
             return func(*tree_map(without_numbers, args), **kwargs)
         if name in VIEWS and not targets:
             return self.view(func, args, kwargs)

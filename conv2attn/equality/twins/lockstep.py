@@ -361,7 +361,7 @@ class Lockstep:
             self.alive += [own, others]
             self.state(own, others)
         rule = copyreg.dispatch_table.get(kind)
-        # Pickle's state covers everything in the object, even memory outside Python.
+        # Pickle's state may hold what no attribute does, such as memory outside Python.
         ours, theirs = (rule(each) if rule else each.__reduce_ex__(4) for each in (first, second))
         if isinstance(ours, str):
             if first is not second:

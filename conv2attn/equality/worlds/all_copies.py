@@ -21,7 +21,7 @@ def in_all_copies(least: int, function: Callable[..., Any], *args: Any, **kwargs
     """
     shadows = [*shadows_in((args, [*kwargs.values()]))]
     constant = all(s.constant for s in shadows)
-    # A maximum has more worlds than other operators, up to the next oracle.
+    # The result of a maximum has more worlds than other results, until an oracle replaces it.
     count = max([COPIES if constant else least, *(len(s.copies) for s in shadows)])
     # Copies that no stored number moves are one tensor, so their results are one too.
     outs, results = [], dict[Any, Any]()
@@ -76,7 +76,7 @@ def wide(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def write(target: Shadow, result: Any) -> None:
-    """Writes a result into the copies of the target, or replaces them if no other tensor shares them."""
+    """Writes a result into the copies of the target. Copies that nothing shares are replaced, unless it is constant."""
     if isinstance(result, Shadow) and result.copies[0] is not target.copies[0]:
         if not is_seen_elsewhere(target) and not result.constant:
             target.copies = result.copies
@@ -94,6 +94,6 @@ def is_seen_elsewhere(shadow: Shadow) -> bool:
 
 
 def every_copy(shadow: Shadow, count: int, shakes: int) -> list[Tensor]:
-    """`count` copies to write into; copies of a world that were one tensor stay one tensor."""
+    """`count` copies to write into: per world the true one and as many as `shakes`, repeated to fill the world."""
     worlds = range(0, count, COPIES)
     return [t for w in worlds for t in repeated([shadow.of(w + i).clone() for i in range(1 + shakes)])]

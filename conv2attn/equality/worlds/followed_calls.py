@@ -1,4 +1,4 @@
-"""Calls of two networks with shadows, on random numbers in place of the inputs."""
+"""Calls two networks on random inputs, and follows each tensor by its shadow; see `shadows`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,11 +68,11 @@ class Calls:
         return FollowedCall(watch, {path: t for path, t in parts.items() if isinstance(t, Tensor)}, values)
 
     def both(self, oracles: Oracles) -> tuple[FollowedCall, FollowedCall]:
-        """Runs both networks with one table; the second's outputs are in the order of the first's names."""
+        """Runs both networks with the same oracles; the second's outputs are in the order of the first's names."""
         one = self.followed_call(oracles, False)
-        # Shaken copies only widen the units of rounding. So in a quick run the second network begins with true copies
-        # alone, which is cheaper. If a difference is then too large for rounding, two shakes are added to the four of
-        # the first network.
+        # Shaken copies serve only to measure rounding: without them the tolerance is smaller, never larger. So in a
+        # quick run the second network begins with true copies alone, which is cheaper. If a difference then exceeds
+        # the tolerance, it runs again with two shaken copies; the first network has four.
         for shakes in (0, 2) if oracles.quick else (SHAKES,):
             oracles.begin_second(shakes)
             try:

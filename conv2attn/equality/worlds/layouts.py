@@ -1,4 +1,4 @@
-"""Rules of layouts, choices and comparisons."""
+"""Rules of operators that change layouts, choose by masks, or compare numbers."""
 
 import math
 from typing import Any
@@ -27,7 +27,7 @@ def as_strided(step: Step) -> Any:
 
 @shadow_rule("detach", "alias")
 def detach(step: Step) -> Any:
-    """Keeps the notes of centred scores, of all kinds; see `Shadow.centre`."""
+    """The result keeps what `Shadow.centre` recorded for the operand, of every kind in `CENTRES`."""
     result = step.computed()
     for by in CENTRES:
         if (centre := step.x.centred_scores(by)) is not None:
@@ -72,8 +72,7 @@ def masked_fill(step: Step) -> Any:
 
 
 def either(step: Step, mask: Any, p: Any, q: Any) -> Any:
-    """Both values, mixed by the number of a step function; infinite or masking values are selected by its sign
-    instead."""
+    """`m p + (1 - m) q` for the number m in place of the mask; if p or q masks or is infinite, p at m > 0, else q."""
 
     def mixed(m: Tensor, p: Tensor, q: Tensor) -> Tensor:
         if not m.is_floating_point():

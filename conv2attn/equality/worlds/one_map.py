@@ -1,8 +1,8 @@
 """Decides whether two networks are one map up to rounding of their weights, section by section, in random worlds.
 
 Between nonlinear functions (oracles) are sections, linear in the numbers. In parallel with each network runs a shadow:
-the same operators on random numbers. An oracle answers both networks from one table. A difference therefore ends at
-each nonlinear function, and the section before it is judged alone: nothing grows with depth.
+the same operators on random numbers. An oracle answers both networks from one table. Behind a nonlinear
+function both therefore go on from the same numbers, and each section is judged alone: no difference grows with depth.
 """
 
 import math
@@ -85,7 +85,7 @@ def compare_sections(
                 return Calls(networks, [plans[id(network)] for network in networks], args, kwargs, seed)
 
             if not differ:
-                # Only the answer "equal" of two worlds counts; any other answer or error comes from the full run.
+                # The quick run has two worlds. Only its answer "equal" is used; otherwise the full run answers.
                 with suppress(Exception):
                     quick = Oracles(seed, torch.float32 if dtypes <= {torch.float32} else torch.float64, 2)
                     # The quick run shakes only its first network: the one with more rounded numbers.
@@ -112,7 +112,7 @@ def decided(pair: Calls, oracles: Oracles) -> Sections:
         return Sections(None, reason="the outputs do not depend on the inputs' numbers")
     pairs = zip(calls[0].shadows, calls[1].shadows, strict=True)
     worst = max(outputs_apart(p, q, oracles) for p, q in pairs)
-    # If the outputs differ, these results are not needed, and comparing them takes as long as looking them up.
+    # Results that only one network uses matter only if the outputs agree. To find them takes as long as all look-ups.
     one_sided = oracles.one_sided() if worst <= LIMIT else torch.empty(0)
     if len(one_sided) and not oracles.quick:
         # Results that only one network evaluates do not matter if no bit of the outputs depends on them.
@@ -127,7 +127,7 @@ def decided(pair: Calls, oracles: Oracles) -> Sections:
         place = None if oracles.quick else find_place(*calls, oracles.parting, units)
         return Sections(False, units, place=place, reason=parting_in_words(oracles, worst))
     if len(one_sided):
-        return Sections(False, math.inf, reason=f"only one network evaluates {len(one_sided)} arguments of functions")
+        return Sections(False, math.inf, reason=f"{len(one_sided)} arguments of functions occur in one network only")
     unit = max(call.watch.numbers.coarsest for call in calls) or UNITS[torch.float32]
     return Sections(True, max(oracles.worst, worst), unit, arguments=sum(oracles.arguments))
 

@@ -13,12 +13,13 @@ from typing import Any, TypeGuard, final
 import torch
 from torch import Tensor
 
-SHAKES, COPIES = 4, 5  # one shake per row of a Hadamard matrix of order 4; with the true copy
+SHAKES = 4  # shaken copies: one per row of a Hadamard matrix of order 4
+COPIES = 5  # these and the true copy
 SCALES = (1.0, 2.0**-10)  # scales of alternating worlds: small numbers show an epsilon that is lost beside large ones
 # Factor on the moves of shaken copies by dtype: in float32 their own rounding must be small compared with the move.
 GAIN = {torch.float32: 2.0**7, torch.float64: 1.0}
 MASKED = -5e3  # a score so far below the largest of its row counts as minus infinity
-LEAST = -1e8  # the same for a maximum, and for exp outside a softmax
+LEAST = -1e8  # a number below it counts as minus infinity in a maximum, and in an exp outside a softmax
 
 
 class Unfollowed(Exception):
@@ -68,7 +69,7 @@ class Shadow:
 
 
 CENTRES = ("maximum", "logsumexp", "softmax")
-"""The kinds of noted origins of a tensor: see `Shadow.centre`."""
+"""The values of `by` in `Shadow.centre`: the operator that the scores came from."""
 
 
 def is_number(value: Any) -> TypeGuard[Tensor]:

@@ -98,7 +98,7 @@ class Step:
 
 
 def is_fixed(value: Any) -> bool:
-    """Whether a value is a stored tensor, a Python number, or several of these."""
+    """Whether a value is a stored tensor, a Python number, or a list without tensors."""
     if isinstance(value, (list, tuple)):
         return not any(isinstance(t, (Tensor, Shadow)) for t in value)
     return value.constant if isinstance(value, Shadow) else isinstance(value, (int, float))

@@ -13,7 +13,9 @@ LIMIT = 8.0
 
 Correct folds of 19 real networks showed at most 5.7 units, mistakes of ports at least 36.
 """
-SHARE = 0.5  # share of similar elements in a mean square: four shakes may miss an element
+# The weight of similar elements where their estimate is averaged with an element's own mean square: four shakes may not
+# move that element.
+SHARE = 0.5
 Chunk = tuple[Tensor, Tensor, Tensor]  # (arguments, mean squares, results), each of shape (n, worlds)
 
 
@@ -30,7 +32,7 @@ def mean_squares(copies: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
             raise Unfollowed("numbers so small that differences between them vanish")
         true = true.to(dtype)
         total, move = torch.zeros_like(true), torch.empty_like(true)
-        # Repetitions of one copy are one tensor.
+        # A repeated copy is the same tensor: it is computed once, and counts as often as it occurs.
         for t in {id(t): t for t in shaken}.values():
             torch.sub(t, true, out=move)
             times = sum(t is each for each in shaken)
@@ -38,15 +40,16 @@ def mean_squares(copies: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
         # Minus the error of storing the shaken number itself; otherwise small differences would be accepted.
         stored = (torch.finfo(dtype).eps / 2 / GAIN[dtype]) ** 2
         total.addcmul_(true, true, value=-stored).clamp_(min=0.0)
-        # The product of the means along all axes estimates the common size per image, channel, row and column.
+        # The estimate from similar elements is a product of one factor per axis: those of its image, channel, row and
+        # column.
         axes, rows = range(total.dim()), total.mean(-1, keepdim=True)
         mean = alike = rows.mean()
         for d in axes:
             along = total if d == axes[-1] else rows
             alike = alike * (along.mean([i for i in axes if i != d], keepdim=True) / mean).nan_to_num_(0.0)
-        # The size of similar elements counts up to 256 times the element's own square, so exact numbers stay exact. It
-        # also counts up to the rounding of float32, where a small move is lost beside a large number, as in a residual
-        # sum with a channel of small weights.
+        # That estimate is capped at 256 times the element's own mean square, so that numbers that do not move have no
+        # tolerance. The cap is raised by the rounding of the number itself: a small move may be lost in a large number,
+        # for example in a residual sum with a channel of small weights.
         most = torch.mul(total, 256, out=move).addcmul_(true, true, value=stored)
         total.lerp_(torch.minimum(alike, most, out=move), SHARE)
         # Where exact numbers cancel, the rounding of float64 remains, which this floor accepts. In a tensor of small

@@ -117,9 +117,8 @@ def layer_object(
 ) -> PageObject | str:
     """A layer as a JSON object, or a sentence with the reason why it is not shown."""
     if layer.dimensions != 2 or layer.heads > MOST_HEADS:
-        return (
-            f"{name}: it has {layer.dimensions} axes and {layer.heads} heads; the page shows 2 and up to {MOST_HEADS}"
-        )
+        limits = f"the page shows layers of 2 axes and up to {MOST_HEADS} heads"
+        return f"{name}: it has {layer.dimensions} axes and {layer.heads} heads; {limits}"
     images, basis = layer.batched(layer_input), layer.basis()
     image = images.mean(0, keepdim=True)
     stored = (*layer.parameters(), *layer.buffers(), *layer.positions.values)

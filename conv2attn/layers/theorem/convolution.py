@@ -137,8 +137,8 @@ def has_own_forward(module: nn.Module) -> bool:
     names = ("forward", "_conv_forward", "_output_padding", "__call__", "_wrapped_call_impl", "_call_impl")
     by_class = (*names, "__getattr__", "__getattribute__")
     replaced = any(getattr(type(module), name, None) is not getattr(base, name, None) for name in by_class)
-    # A property of the class goes before the parameter of this name, which is what attention would keep. Those that
-    # torch's parametrisations make stay with the attention.
+    # A property of the class hides the parameter of the same name, but the attention would keep the parameter.
+    # Properties that torch's parametrisations make are no replacement, since the attention keeps them too.
     computed = any(
         isinstance(getattr(type(module), name, None), property) and not is_parametrized(module, name)
         for name in DESCRIBING

@@ -6,7 +6,7 @@ Their keys, for layer N under `encoder.layer.N.`, and ours under `blocks.N.`; h 
 | --- | --- |
 | `attention.self.attention_centers` (h, 2) | `attention.encoding.center` |
 | `attention.self.attention_spreads` s (h) or S (h, 2, 2) | `alpha = s^2 / 2`, or `root = S^T`: `Sigma^-1 = S S^T` |
-| `attention.self.{col,row}_embeddings` (2M - 1, P) | tables of rows and columns; with `v.r`, by swapped names |
+| `attention.self.{col,row}_embeddings` (2M - 1, P) | tables: `row` is axis 0 with `q.r`, else axis 1 |
 | `attention.self.head_keys_{col,row}` (h, P) | `attention.encoding.bias`; with `q.r` there are none |
 | `attention.self.{query,key}` (h d, d) | `attention.{query,key}` (h, d, d); queries divided by `sqrt(d)` |
 | `attention.self.value` (d, h d) | `attention.output` (d, d, h), heads last |
@@ -30,7 +30,8 @@ from conv2attn.theory.score_terms import ScoreTerms
 
 SELF_PREFIX = "attention.self."
 SIDE, CHANNELS = 32, 3
-"""Sides and channels of CIFAR's images, on which the authors trained: quadratic heads do not determine the side."""
+"""Side and channels of CIFAR's images, on which the authors trained. They are assumed, since the weights of quadratic
+heads do not show the side."""
 READ_AS = "the paper's authors' classifier of 3x32x32 images"
 LAYER_KEY = re.compile(r"encoder\.layer\.(\d+)\.")
 UNUSED_KEYS = ("R", "relative_indices", "attention_mask", "mask_embedding", "cls_embedding")

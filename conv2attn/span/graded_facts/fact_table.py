@@ -72,7 +72,7 @@ FACTS: tuple[Fact, ...] = (
         "argmax",
         "most frequent argmax",
         "share",
-        "the share of queries whose largest weight is at the displacement where this is most frequent",
+        "the share of queries whose largest weight is at one displacement, the most frequent one",
         "Voita et al. 2019, Sec. 4.1, where 90 % make a positional head",
         rule=lambda head: float(head.sums.argmax[head.head].max() / head.count),
         columns="head",

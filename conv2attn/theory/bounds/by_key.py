@@ -89,8 +89,8 @@ class Head:
 
             alpha' = alpha (1 - u) ((1 - 2 f) (1 - c) - 2 c G).
 
-        For a head on a pixel whose targets are all keys, alpha itself is returned: `computed_leak` includes the errors
-        of such scores.
+        If the centre is on a pixel and every target is a key, alpha itself is returned: `computed_leak` includes the
+        errors of such scores.
 
         Args:
             format_name: format of the attention weights; scores are computed in its accumulator.
@@ -243,8 +243,9 @@ def reaches(
     With rounding to nearest, a far key moves a sum by a small multiple of its weight, so any reach gives a bound. But a
     far key may move a truncated sum by a unit in the last place, however small its weight is. Then all keys with a
     weight above 0 must be near. With c = `score`, c0 = `score_lost` and d = `ulps`, a weight m places away is at most
-    (1 + d) e^(c0 - (1 - c) alpha m^2). It is 0 below half of the smallest number of the storage; before a cast we halve
-    once more, for the error of exp. `farthest` is the largest m in the box, or None if the keys are not those of a box.
+    (1 + d) e^(c0 - (1 - c) alpha m^2). It is 0 below half of the smallest number of the storage. If the weight is then
+    cast, that limit is halved once more, for the error of exp. `farthest` is the largest m in the box, or None if the
+    keys are not those of a box.
     """
     inner, storage = accumulator_of(arithmetic.format), storage_of(arithmetic.format)
     first, last = int(math.sqrt(NEAREST / alpha)), math.ceil(math.sqrt(FARTHEST / alpha)) + 2
@@ -322,7 +323,7 @@ def score_errors(head: Head, axes: int, arithmetic: Arithmetic, score_error: flo
     """
     inner = accumulator_of(arithmetic.format)
     u, tiny = arb(inner.unit_roundoff), arb(inner.smallest_normal)
-    # The features of both scores are rounded, so their difference has twice the error, and rounds once itself.
+    # Both scores have the error of rounded features, so their difference has twice that error; it also rounds once.
     if arithmetic.fused:
         return u, (1 + u) * 2 * arb(score_error) + tiny, False
     added = 1 + arb(gamma(axes, inner.unit_roundoff))

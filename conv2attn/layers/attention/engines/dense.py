@@ -1,6 +1,7 @@
 """Softmax over all keys, in chunks of queries under the memory limit: exact for every layer, the common oracle.
 
-Heads with full covariances process queries in boxes that read only keys with weight: linear in the tokens.
+For heads with full covariances, queries are processed in boxes, and each box reads only keys whose weight is not 0. The
+cost is then linear in the tokens.
 """
 
 import math
@@ -51,7 +52,7 @@ def decide(question: Question) -> Evaluation:
         EngineError: not even one query fits under the memory limit (C2A202).
     """
     part = partial(output_of_queries, direct=question.facts.indirect is None, dropout=question.dropout)
-    # Chunks would fix the number of queries in a graph that also serves other images.
+    # A traced graph also serves images of other sizes, and chunks would fix the number of its queries.
     if question.traced:
         return partial(run, part=part, step=None)
     if (boxes := boxes_for(question)) is not None:
@@ -82,7 +83,7 @@ def queries_per_chunk(question: Question) -> int:
 
 
 def boxes_for(question: Question) -> Boxes | None:
-    """Boxes of queries with the keys that weigh more than 0 for them, for heads with a known reach.
+    """Boxes of queries, each with the keys of weight above 0 for them; None if the reach of heads is unknown.
 
     A key is left out if its computed weight is 0: its score is below the largest by more than a softmax resolves.
     """

@@ -71,11 +71,8 @@ def require_below(index: Tensor, count: int, name: str) -> None:
         return
     least, most = int(index.min()), int(index.max())
     if least < 0 or most >= count:
-        raise GeometryError(
-            "C2A122",
-            f"an edge has the {name} {least if least < 0 else most}, but there are only {count}",
-            "Pass indices from 0 to one less than the number of tokens.",
-        )
+        reason = f"an edge has the {name} {least if least < 0 else most}, which is not from 0 to {count - 1}"
+        raise GeometryError("C2A122", reason, "Pass indices in this range.")
 
 
 def weighted_sum(pattern: Pattern, weights: Tensor, tokens: Tensor) -> Tensor:
